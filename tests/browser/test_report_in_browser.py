@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 from tiny import TREEBANK, classifier
+from tiny.models import BERT
+from transformers import BertConfig, BertModel
 
 import lorgnette as lo
 from lorgnette.reporting import Comparison, examples_of
+from lorgnette.subject import Subject
 from lorgnette.texts.example import Example
 
 NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat on the mat'
@@ -185,3 +188,18 @@ def test_a_comparison_opens_too(opened, results, tmp_path):
     assert window.page.locator("figure button").count() > 2
     assert window.page.evaluate("() => document.documentElement.scrollWidth") <= 1280
     quiet(window)
+
+
+def test_a_deep_model_has_a_low_map_of_its_heads_and_a_phone_shows_few_cards(opened, tmp_path):
+    subject = Subject(BertModel(BertConfig(**{**BERT, "num_hidden_layers": 24})).eval(), SUBJECT.tokenizer)
+    results = lo.look(subject, TREEBANK, ["weights"], progress=False)
+    path = lo.Report(results, examples=examples_of(subject, TREEBANK)).write(tmp_path / "report.html")
+    heights = "() => document.querySelector('.lv-map').scrollHeight"
+    page = show(opened(), path)
+    assert page.evaluate(heights) <= 520
+    assert len(cards(page)) == 12
+    page = show(opened(width=390), path)
+    assert page.evaluate(heights) <= 520
+    assert len(cards(page)) == 4
+    page.get_by_role("button", name="Show all").click()
+    assert len(cards(page)) == 24 * BERT["num_attention_heads"]

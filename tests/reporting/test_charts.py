@@ -42,6 +42,18 @@ def test_a_heat_map_holds_every_head_but_the_missing_one():
         assert row["label"] == f"layer {layer}, head {head}: {cell['confidence']:.3f} ± {cell['confidence_se']:.3f}"
 
 
+@pytest.mark.parametrize(("layers", "heads", "drawn"), [(6, 12, (30, 30)), (12, 12, (30, 30)), (30, 9, (40, 12))])
+def test_the_map_of_a_deep_model_is_no_taller_than_that_of_a_shallow_one(layers, heads, drawn):
+    chart = heat_map(weights(layers, heads), "confidence").to_dict()
+    assert (chart["width"]["step"], chart["height"]["step"]) == drawn
+    assert chart["height"]["step"] * layers <= 360
+    # Numbers of layers that would touch each other are left out; those of heads have room.
+    axes = [chart["encoding"][name]["axis"] for name in ("x", "y")]
+    assert ["labelExpr" in axis for axis in axes] == [False, drawn[1] < 17]
+    several = heat_map(weights(layers, heads), "mass", category=["cls", "next"]).to_dict()["concat"]
+    assert all(panel["height"]["step"] * layers <= 240 for panel in several)
+
+
 def test_a_selection_and_small_multiples():
     result = weights()
     one = rows(heat_map(result, "mass", category="previous"))

@@ -24,6 +24,7 @@ KIND_COLOURS = dict(
 _NO_KIND = "no dominant pattern"
 _WIDEST = 360  # pixels of a heat map that stands alone, so that two of them stand side by side
 _MULTIPLE = 180
+_TALLEST, _TALL_MULTIPLE = 360, 240  # pixels: the rows of a deep model are lower than wide, so that a page stays short
 _COLUMNS = 4
 _PAGE = 860
 _FEW = 4  # heads below which an interval of their mean says nothing
@@ -43,30 +44,35 @@ def heat_map(result: Result, variable: str, **selection: Selected) -> Chart:
     names = list(dict.fromkeys(row["panel"] for row in rows))
     room = _WIDEST if len(names) == 1 else _MULTIPLE
     step = max(7, min(44, room // array.sizes[HEAD]))
+    row = min(step, max(7, (_TALLEST if len(names) == 1 else _TALL_MULTIPLE) // array.sizes[LAYER]))
     columns = max(_COLUMNS, _PAGE // (step * array.sizes[HEAD] + 40))
     scale = _colour_scale([row["value"] for row in rows])
     maps = []
     for place, name in enumerate(names):
         # Only the outer panels say what the axes are.
         outer = (place % columns == 0, place // columns == (len(names) - 1) // columns)
-        panel = _cell_map([row for row in rows if row["panel"] == name], variable, step, scale, *outer)
+        panel = _cell_map([row for row in rows if row["panel"] == name], variable, (step, row), scale, *outer)
         maps.append(panel.properties(title=name) if name else panel)
     return alt.concat(*maps, columns=columns) if len(maps) > 1 else maps[0]
 
 
-def _cell_map(rows: list[Json], variable: str, step: int, scale: Any, left: bool, bottom: bool) -> Chart:
-    # Numbers that would touch each other are left out, every second or more.
-    every = 1 if step >= 17 else 2 if step >= 9 else 4
-    labels = {} if every == 1 else {"labelExpr": f"(datum.value - 1) % {every} == 0 ? datum.label : ''"}
-    axis = {"labelAngle": 0, "ticks": False, "domain": False, "labelOverlap": False, **labels}
-    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(step), height=alt.Step(step)).mark_rect()
+def _cell_map(rows: list[Json], variable: str, steps: tuple[int, int], scale: Any, left: bool, bottom: bool) -> Chart:
+    across, down = steps
+    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(across), height=alt.Step(down)).mark_rect()
     return chart.encode(
-        x=alt.X(field="head", type="ordinal", title="head" if bottom else None, axis=alt.Axis(**axis)),
-        y=alt.Y(field="layer", type="ordinal", title="layer" if left else None, axis=alt.Axis(**axis)),
+        x=alt.X(field="head", type="ordinal", title="head" if bottom else None, axis=_numbered(across)),
+        y=alt.Y(field="layer", type="ordinal", title="layer" if left else None, axis=_numbered(down)),
         color=alt.Color(field="value", type="quantitative", scale=scale, title=titled(variable)),
         description=alt.Description(field="label", type="nominal"),
         tooltip=alt.Tooltip(field="label", type="nominal"),
     )
+
+
+def _numbered(step: int) -> Any:
+    """The axis of cells that are `step` pixels wide or high: numbers that would touch each other are left out."""
+    every = 1 if step >= 17 else 2 if step >= 9 else 4
+    labels = {} if every == 1 else {"labelExpr": f"(datum.value - 1) % {every} == 0 ? datum.label : ''"}
+    return alt.Axis(labelAngle=0, ticks=False, domain=False, labelOverlap=False, **labels)
 
 
 def class_matrix(frame: Any, down: str, across: str, value: str) -> Chart:

@@ -2,7 +2,7 @@
 
 import { element } from "./numbers.js";
 
-const FIRST = 12; // cards that are shown until all are asked for
+const FIRST = matchMedia("(max-width: 46rem)").matches ? 4 : 12; // cards that are shown until all are asked for; few on a phone
 
 class Atlas {
   constructor(root, open) {

@@ -53,10 +53,10 @@ export const modelView = {
   hint: "All heads of the stack, one small matrix each. Press Enter or double-click to open a head.",
   step: "grid",
 
-  layout(scene, state, width, { least = 20, most = 92, gap = 6, label: narrowest = 34 } = {}) {
+  layout(scene, state, width, { least = 20, most = 92, tallest = Infinity, gap = 6, label: narrowest = 34 } = {}) {
     const stack = scene.stack(state.stack);
     const label = Math.max(narrowest, Math.ceil(widthOf(`${stack.layers}`, { size: 12, weight: 650 })) + BESIDE + 2);
-    const cell = Math.max(least, Math.min(most, Math.floor((width - label) / stack.heads) - gap));
+    const cell = Math.max(least, Math.min(most, Math.floor((width - label) / stack.heads) - gap, Math.floor(tallest / stack.layers) - gap));
     const ratio = Math.max(0.4, Math.min(1.6, stack.rows.pieces.length / stack.cols.pieces.length));
     const tall = Math.round(cell * ratio), top = 22;
     return { width: label + stack.heads * (cell + gap), height: top + stack.layers * (tall + gap), cell, tall, gap, label, top };

@@ -107,7 +107,7 @@ export class Viewer {
     const main = { hover: (at) => this.over(at), click: (at) => this.click(at), twice: (at) => this.twice(at), painted: (ms) => { this.last = ms; this.slowest = Math.max(this.slowest, ms); } };
     this.stage = new Stage(this.place, ask(() => this.view, () => this.focus()), main);
     cue(this.place, this.stage.spacer);
-    const small = { least: 12, most: 26, gap: 2, label: 24 };
+    const small = { least: 12, most: 26, tallest: 480, gap: 2, label: 24 };
     const map = { hover: (at) => this.over(at), click: (at) => at && this.pick(at), twice: (at) => this.twice(at) };
     this.mapStage = new Stage(this.map, ask(() => modelView, () => this.hover), map, small);
     this.key_ = new Stage(this.legend, ask(() => legendView, () => null), {});
