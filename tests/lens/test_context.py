@@ -1,6 +1,7 @@
 """The lens `context` against loops in float64, written from its definition."""
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from tiny import subject as tiny_subject
 
 import lorgnette as lo
 from lorgnette.errors import UserError
+from lorgnette.lens.context.retrieval import retrieval_scores
+from lorgnette.lens.context.windowed import Stream
 from lorgnette.reporting import findings
 
 SINKS, WINDOWS, WINDOW = 1, (2, 4), 3
@@ -85,6 +88,57 @@ def test_the_lens_equals_loops(kind):
         assert int(data[f"{name}_count"].sel(at)) == len(values)
     masses = data["sink_mass"] + data["local_mass"] + data["far_mass"]
     np.testing.assert_allclose(masses.values, 1.0, atol=1e-12)
+
+
+def copies(weights, ids):
+    """Score, control and excess of one head in one text: query by query, and with every next token dealt to it."""
+    length = len(ids)
+    distant = range(SINKS + WINDOW, length - 1)
+    hits, dealt = [], []
+    for i in distant:
+        far = list(range(SINKS, i - WINDOW + 1))
+        if ids[i + 1] not in [ids[j] for j in far]:
+            continue
+        peak = max(range(i + 1), key=lambda j: weights[i, j])
+        possible = [ids[k + 1] for k in distant if ids[k + 1] in [ids[j] for j in far]]
+        hits.append(peak in far and ids[peak] == ids[i + 1])
+        dealt.append(sum(peak in far and ids[peak] == token for token in possible) / len(possible))
+    return (np.mean(hits), np.mean(dealt), np.mean(hits) - np.mean(dealt)) if hits else None
+
+
+@torch.no_grad()
+def test_retrieval_scores_equal_loops_whatever_the_padding():
+    subject = gpt2()
+    subject.model.double()
+    options = {"sinks": SINKS, "windows": WINDOWS, "window": WINDOW, "losses": False}
+    draw = random.Random(0)
+    texts = [" ".join(draw.choice(["cat", "dog", "the", "sat"]) for _ in range(length)) for length in (30, 9, 18, 25)]
+    scores = []
+    for text in texts:
+        ids = subject.encode([text]).inputs["input_ids"][0].tolist()
+        trace = subject.trace(text)
+        layers = [trace[f"decoder.{layer}.weights"] for layer in (1, 2)]
+        scores.append([[copies(head.double().numpy(), ids) for head in layer] for layer in layers])
+    wanted = np.array(scores)  # [text layer head score]
+    assert (wanted[..., :2] > 0).any((0, 1, 2)).all()
+    for side in ("right", "left"):
+        subject.tokenizer.padding_side = side
+        data = lo.look(subject, texts, [lo.lens.get("context", **options)], progress=False)["context"].data
+        for number, name in enumerate(("retrieval", "retrieval_control", "retrieval_excess")):
+            found = data[name].sel(stack="decoder").values
+            np.testing.assert_allclose(found, wanted[..., number].mean(0), atol=1e-12)
+            error = data[f"{name}_se"].sel(stack="decoder").values
+            np.testing.assert_allclose(error, wanted[..., number].std(0, ddof=1) / 2, atol=1e-12)
+
+
+def test_texts_that_repeat_nothing_have_no_retrieval_score():
+    tokens = gpt2().encode(["cat " * 11]).source
+    tokens = tokens.replaced(ids=torch.arange(1, 1 + tokens.ids.shape[1])[None])
+    peaks = torch.zeros(1, 2, tokens.ids.shape[1], dtype=torch.long)
+    scores, exists = retrieval_scores(peaks, tokens, Stream(SINKS, WINDOW))
+    assert tokens.ids.shape[1] > SINKS + WINDOW + 2
+    assert not exists.any()
+    assert not scores.any()
 
 
 def test_a_window_as_long_as_the_text_counts_no_text():

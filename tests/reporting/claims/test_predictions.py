@@ -98,6 +98,7 @@ def _(match, data):
 
 def context(draw):
     variables = draw.mean("loss_change", PER_HEAD, -1, 1, missing=True)
+    variables |= draw.mean("retrieval_excess", PER_HEAD, -1, 1, missing=True)
     return draw.result("context", variables, {"sinks": 4, "size": 64})
 
 
@@ -110,7 +111,10 @@ _KEPT = "the first 4 tokens and the last 64"
     rf"rate 5 %\); the largest increases are those of ({NAMED})(.*)\.",
 )
 def _(match, data):
-    means = triples(data, "loss_change")
+    are_raised(match, triples(data, "loss_change"))
+
+
+def are_raised(match, means):
     sure = raised(means)
     assert (int(match[1]), int(match[2])) == (len(sure), len(means))
     are_named(match[3], {name: means[name][0] for name in sure})
@@ -135,6 +139,28 @@ def _(match, data):
     assert not raised(means)
     assert int(match[1]) == len(means)
     assert int(match[2]) == data["loss_change_count"].max()
+
+
+@says(
+    "context",
+    rf"Where the next token has occurred before, outside {_KEPT}, (\d+) of (\d+) heads (?:has its|have their) largest "
+    r"weight on it significantly more often than chance \(false discovery rate 5 %\); the largest excesses are those "
+    rf"of ({NAMED})(.*)\.",
+)
+def _(match, data):
+    are_raised(match, triples(data, "retrieval_excess"))
+
+
+@says(
+    "context",
+    rf"Where the next token has occurred before, outside {_KEPT}, none of (\d+) heads has its largest weight on it "
+    r"significantly more often than chance \((\d+) texts?\)\.",
+)
+def _(match, data):
+    means = triples(data, "retrieval_excess")
+    assert not raised(means)
+    assert int(match[1]) == len(means)
+    assert int(match[2]) == data["retrieval_excess_count"].max()
 
 
 @pytest.mark.parametrize("make", [logitlens, context], ids=lambda make: make.__name__)

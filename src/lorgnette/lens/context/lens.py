@@ -14,6 +14,7 @@ from lorgnette.constraints import Interval, NotEmpty
 from lorgnette.errors import UserError
 from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.base import Lens
+from lorgnette.lens.context.retrieval import SCORES, retrieval_scores
 from lorgnette.lens.context.windowed import Stream, WindowedContexts, places_of
 from lorgnette.lens.losses import IGNORED, mean_losses, right_tokens, task_of
 from lorgnette.lens.moments import Moments
@@ -29,6 +30,10 @@ _DESCRIPTIONS = {
     "sink_mass": "weight on the first tokens of the text, mean over queries that have keys beyond sinks and window",
     "local_mass": "weight on the last tokens, the query's own among them, mean over the same queries",
     "far_mass": "weight on all keys between them, mean over the same queries",
+    "retrieval": "share of queries at which the head's largest weight is on a token far before them that comes next, "
+    "of those whose next token stands there",
+    "retrieval_control": "the same if the next tokens of the text were dealt to its queries at random",
+    "retrieval_excess": "retrieval minus its control, mean over texts",
     "loss_change": "loss if the head sees only sinks and window, minus the loss of the intact model (nats per token)",
     "shared_change": "the same if all heads that share its keys and values see only sinks and window",
     "loss": "loss of the intact model at these tokens, mean over texts (nats per token)",
@@ -41,14 +46,16 @@ class Context(Lens):
         sink_mass    Σ_j<s α_ij                 on the first s tokens (`sinks`)
         local_mass   Σ_{i−w<j≤i} α_ij           on the last w tokens, for each of `windows`
         far_mass     Σ_{s≤j≤i−w} α_ij           on what a streaming cache of both would have dropped
+        retrieval    share of queries i with h's largest weight on a far key j, x_j = x_{i+1} (Wu et al. 2024)
         loss_change  L(x; head h sees only sinks and `window`) − L(x)
 
-    Masses are means over the queries that have such distant keys (position ≥ s + w), then over texts. The loss is the
-    mean cross-entropy of the tokens that these queries predict, so that it does not depend on how long a text is. The
-    head's scores are masked before the softmax, and everything behind it is computed anew: exact. `shared_change`
-    masks all heads that share keys and values, as only together they let the cache drop a key (grouped-query
-    attention). Texts of at most `sinks` + `window` tokens count for nothing. `losses=False` leaves out the passes with
-    a masked head.
+    Masses are means over the queries that have such distant keys (position ≥ s + w), then over texts; the retrieval
+    score over those whose next token stands among them, with `window`. Its control deals the next tokens of the text to
+    its queries at random, and `retrieval_excess` is the difference. The loss is the mean cross-entropy of the tokens
+    that distant queries predict, so that it does not depend on how long a text is. The head's scores are masked before
+    the softmax, and everything behind it is computed anew: exact. `shared_change` masks all heads that share keys and
+    values, as only together they let the cache drop a key (grouped-query attention). Texts of at most `sinks` +
+    `window` tokens count for nothing. `losses=False` leaves out the passes with a masked head.
 
     What it does not tell you: that several heads can be masked together. And a head that this corpus does not need far
     away may be needed for other texts.
@@ -74,6 +81,8 @@ class Context(Lens):
         _refuse_other_than_causal(subject)
         sizes = {axes.WINDOW: [stream.window for stream in self.streams]}
         self.of_masses: Moments = Moments(self, MASSES, sizes)
+        self.of_retrieval: Moments = Moments(self, SCORES)
+        self.retrieval_pairs: Pairs = Pairs(self.of_retrieval, "retrieval_excess")
         if self.losses:
             self.grouped: bool = any(each.groups < each.heads for each in subject.anatomy.sites)
             self.changes: tuple[str, ...] = CHANGES if self.grouped else CHANGES[:1]
@@ -82,19 +91,22 @@ class Context(Lens):
             self.of_loss: Moments = Moments(self, "loss", at="corpus")
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
-        return (Wanted(block=self._masses(call, batch)),)
+        return (Wanted(block=self._masses(call, batch), peak=True, positions=True),)
 
     def _masses(self, call: Call, batch: Batch) -> "Masses":
         """The masses of a call, which are added up while its rows are swept."""
         return call.once(f"context {id(self)}", lambda: Masses(call, batch.queries(call.site), self.streams))
 
     def update(self, call: Call, batch: Batch) -> None:
-        self.measured(call, batch)
+        (rows,) = self.measured(call, batch)
         masses = self._masses(call, batch)
         counts = masses.far.sum(-1).double().T  # [text window]
         means = masses.sums / counts.clamp(min=1)[:, None, :, None]
         exists = (counts > 0).double()[:, None]
         self.of_masses.add(call.site, **{name: (means[..., row], exists) for row, name in enumerate(MASSES)})
+        scores, copies = retrieval_scores(rows["peak_position"], batch.queries(call.site), self.stream)
+        weight = copies.double()[:, None]
+        self.of_retrieval.add(call.site, **{name: (scores[..., row], weight) for row, name in enumerate(SCORES)})
 
     @torch.no_grad()
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
@@ -125,7 +137,7 @@ class Context(Lens):
 
     def compute(self) -> Result:
         """Masses by window, and the change of the loss for each head, alone and with those that share its keys."""
-        variables = self.of_masses.arrays()
+        variables = self.of_masses.arrays() | self.of_retrieval.arrays() | self.retrieval_pairs.q()
         if self.losses:
             variables |= self.of_changes.arrays() | self.of_loss.arrays()
             for pairs in self.pairs:

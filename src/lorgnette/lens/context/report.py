@@ -16,10 +16,14 @@ from lorgnette.types import Json
 _TITLES = {
     "loss_change": "Increase of the loss when the head sees only sinks and window",
     "shared_change": "The same with all heads that share its keys and values",
+    "retrieval_excess": "Reading the next token where it stands far away, beyond chance",
     "far_mass": "Attention beyond sinks and window",
     "sink_mass": "Attention to the first tokens",
     "local_mass": "Attention to the last tokens",
 }
+
+
+_KEPT = "the first {sinks} tokens and the last {window}"
 
 
 def figures(result: Result) -> list[Figure]:
@@ -32,41 +36,68 @@ def _any(values: xr.DataArray) -> bool:
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    """How many heads raise the loss when they see only sinks and a window, and which raise it most."""
+    """Which heads raise the loss when they see only sinks and a window, and which read the next token far away."""
     data = result.data
-    if "loss_change" not in data:
-        return
     numbers: Json = {"sinks": int(data.attrs["sinks"]), "window": int(data.attrs["size"])}
-    kept = "the first {sinks} tokens and the last {window}"
+    if "loss_change" in data:
+        yield _about_losses(data, numbers)
+    if "retrieval_excess" in data and _any(data["retrieval_excess"]):
+        yield _about_retrieval(data, numbers)
+
+
+def _about_losses(data: xr.Dataset, numbers: Json) -> Finding:
     if not _any(data["loss_change"]):
-        yield Finding(
-            f"No text is long enough to tell which heads need the context beyond {kept}: give longer texts, or a "
+        return Finding(
+            f"No text is long enough to tell which heads need the context beyond {_KEPT}: give longer texts, or a "
             "smaller window.",
             numbers,
         )
-        return
-    found = Estimate.of(data, "loss_change")
-    sure = (false_discovery(found.p) < LEVEL) & (found.value > 0)
-    named, doubt = significant_heads(found, sure, q=data.get("loss_change_top_q"))
-    numbers |= {"count": int(sure.sum()), "heads": len(heads(found.value)), "named": named}
-    if not named:
-        yield Finding(
-            f"Letting a single head see only {kept} raises the loss significantly for none of {{heads}} heads"
+    found, more, doubt = _above_zero(data, "loss_change")
+    if not more["named"]:
+        return Finding(
+            f"Letting a single head see only {_KEPT} raises the loss significantly for none of {{heads}} heads"
             f"{over_texts(found)}.",
-            numbers,
+            numbers | more,
         )
-        return
-    yield Finding(
-        f"Letting a single head see only {kept} raises the loss significantly for {{count}} of {{heads}} heads (false "
+    return Finding(
+        f"Letting a single head see only {_KEPT} raises the loss significantly for {{count}} of {{heads}} heads (false "
         f"discovery rate 5 %); the largest increases are those of {{named}}{doubt}.",
-        numbers,
+        numbers | more,
     )
+
+
+def _about_retrieval(data: xr.Dataset, numbers: Json) -> Finding:
+    found, more, doubt = _above_zero(data, "retrieval_excess")
+    where = f"Where the next token has occurred before, outside {_KEPT},"
+    if not more["named"]:
+        return Finding(
+            f"{where} none of {{heads}} heads has its largest weight on it significantly more often than chance"
+            f"{over_texts(found)}.",
+            numbers | more,
+        )
+    verb = "has its" if more["count"] == 1 else "have their"
+    return Finding(
+        f"{where} {{count}} of {{heads}} heads {verb} largest weight on it significantly more often than chance (false "
+        f"discovery rate 5 %); the largest excesses are those of {{named}}{doubt}.",
+        numbers | more,
+    )
+
+
+def _above_zero(data: xr.Dataset, variable: str) -> tuple[Estimate, Json, str]:
+    """The variable, how many heads have it significantly above zero and which most, and the doubt about the first."""
+    found = Estimate.of(data, variable)
+    sure = (false_discovery(found.p) < LEVEL) & (found.value > 0)
+    named, doubt = significant_heads(found, sure, q=data.get(f"{variable}_top_q"))
+    return found, {"count": int(sure.sum()), "heads": len(heads(found.value)), "named": named}, doubt
 
 
 def cards(result: Result) -> Iterator[Measure]:
     if "loss_change" in result.data and _any(result.data["loss_change"]):
         about = "increase of the loss when the head sees only sinks and window"
         yield Measure("long context", about, result.data["loss_change"], "+.4f")
+    if "retrieval_excess" in result.data and _any(result.data["retrieval_excess"]):
+        about = "how often its largest weight is on the next token, far before, beyond chance"
+        yield Measure("retrieval", about, result.data["retrieval_excess"], "+.3f")
 
 
 REPORT = LensReport(
