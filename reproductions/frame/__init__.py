@@ -12,16 +12,17 @@ A study is a package `reproductions/<name>/`. Everything about a paper lies ther
     page.md.j2      {% extends "frame/page.md.j2" %}          → README.md, at most 2,000 words
     appendix.md.j2  {% extends "frame/appendix.md.j2" %}      → APPENDIX.md
     published.json  {"reference": …, …}                       the paper's numbers, each with its source
-    cells/*.json, README.md, APPENDIX.md, results.json, figures/    committed, written by `lorgnette reproduce <name>`
+    cells.csv, README.md, APPENDIX.md, results.json, figures/    committed, written by `lorgnette reproduce <name>`
 
 A line in `reproductions.STUDIES` and a test in `reproductions/tests/` make it known.
 
 **Cells** (`frame.cells`, `frame.settings`). `Cell("reproductions.tp9.measure:trained", arguments, labels)` is one run.
 Its function is called as `trained(machine=machine, **arguments)`; `machine` (`Machine`: data, models, scratch, device)
 says where things lie here and is no part of what the cell is. It returns an `xarray.Dataset` with labelled dimensions,
-or plain values in dictionaries and lists. The file `cells/<key>.json` holds function, arguments, result, seconds and
-versions. A finished cell counts as long as its *arguments* are the same: functions may move between modules and old
-cells stay valid; if what a function measures changes, give it an argument that says so.
+or plain values in dictionaries and lists. While a study runs, `cells/<key>.json` holds function, arguments, result,
+seconds and versions; when it is through, its cells move into one table, `cells.csv` (`frame.rows`). A finished cell
+counts as long as its *arguments* are the same: functions may move between modules and old cells stay valid; if what a
+function measures changes, give it an argument that says so.
 `grid(settings, done)` gets the results of finished cells and names all cells that can be known then; it is called
 again until it names nothing new, so that a grid may depend on a search (tp9). `settings.quick` asks for a small grid.
 Two more functions may stand in grid.py: `prepare(machine, waiting)` runs once before unfinished cells (tokenise into

@@ -1,6 +1,7 @@
 """The cells of a grid of runs: each leaves one JSON file, is never run twice, and does not care where the others run.
 
 So an interrupted grid goes on where it was, and cells that another machine computed can be copied into the folder.
+`gather` puts the files into one table beside the folder (`frame.rows`), and from then on the cells are read from there.
 With several jobs the cells run in as many processes, each with one thread, also all on one GPU. Nothing is imported
 here that a machine which only trains may lack: neither typer nor pandas nor altair.
 """
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,6 +26,7 @@ from typing import Any
 from lorgnette.errors import UserError
 from lorgnette.files import sweep, written_whole
 from lorgnette.results.provenance import versions
+from reproductions.frame import rows
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
 _FAILED = ".failed.json"
@@ -60,6 +63,7 @@ class Cells:
 
     def __init__(self, folder: str | Path, *, local: Mapping[str, Any] | None = None, device: str | None = None):
         self.folder = Path(folder)
+        self.table = self.folder.with_name(f"{self.folder.name}.csv")
         self.local, self.device = dict(local or {}), device
         self._pool: ProcessPoolExecutor | None = None
         self._kept = False
@@ -78,13 +82,33 @@ class Cells:
         return {key: _result(document) for key, document in self.documents(cells).items()}
 
     def documents(self, cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
-        """The files of those cells that are finished: cell, result or dataset, seconds, versions."""
-        files = {key: self._read(self._file(key)) for key in cells}
-        return {
-            key: document
-            for key, document in files.items()
-            if document is not None and document["cell"]["arguments"] == cells[key].record()["arguments"]
-        }
+        """What is kept of those cells that are finished: cell, result or dataset, seconds, versions.
+
+        A file counts before the row of the table, since it is younger.
+        """
+        found = {}
+        for key, cell in cells.items():
+            arguments = cell.record()["arguments"]
+            for document in (self._read(self._file(key)), self._gathered.get(key)):
+                if document is not None and document["cell"]["arguments"] == arguments:
+                    found[key] = document
+                    break
+        return found
+
+    def gather(self, cells: Mapping[str, Cell]) -> None:
+        """Moves the files of finished cells into the table; rows of other cells stay there."""
+        found = {key: kept for key, kept in self.documents(cells).items() if self._file(key).is_file()}
+        if found:
+            rows.write(self.table, {**self._gathered, **found})
+            self.__dict__.pop("_gathered", None)
+            for key in found:
+                self._file(key).unlink()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    @cached_property
+    def _gathered(self) -> dict[str, rows.Document]:
+        return rows.read(self.table)
 
     def failures(self, cells: Mapping[str, Cell]) -> dict[str, str]:
         """The last line of what went wrong, for those that failed and have not succeeded since."""

@@ -52,7 +52,7 @@ class Finished:
     """The finished cells of a grid; `missing` are the keys of those that are not there."""
 
     def __init__(self, settings: Settings, grid: "Mapping[str, Cell]", results: Mapping[str, Any], documents: Any):
-        self.settings = settings
+        self.settings, self.grid = settings, grid
         self.cells = [Measured(k, cell.labels, results[k], documents[k]) for k, cell in grid.items() if k in results]
         self.missing = tuple(key for key in grid if key not in results)
 

@@ -66,7 +66,7 @@ class Study:
         return len(wanted) - len(done)
 
     def finished(self, settings: Settings) -> "Finished":
-        """The finished cells, whoever ran them; nothing is run."""
+        """The finished cells, whoever ran them and wherever they are kept; nothing is run."""
         from reproductions.frame.finished import Finished
 
         folder = self.cells(settings)
@@ -77,17 +77,21 @@ class Study:
             if len(done) == len(before):
                 break
         if not done:
-            raise UserError(f"{folder.folder} holds no finished cell of {self.name}. Run it without --partial.")
+            raise UserError(
+                f"{folder.folder} and {folder.table} hold no finished cell of {self.name}. Run it without --partial."
+            )
         grid = {key: cell for key, cell in grid.items() if key in done or not cell.optional}
         return Finished(settings, grid, done, folder.documents(grid))
 
     def reproduce(self, settings: Settings) -> "Outcome":
-        """Measures what is not finished (unless `partial`), and makes the page of what is."""
+        """Measures what is not finished (unless `partial`), puts it into the table, and makes the page of it."""
         from reproductions.frame.page import Outcome
 
         if not settings.partial and (left := self.measure(settings)):
             self._complain(settings, left)
-        return Outcome.of(self, self.finished(settings))
+        cells = self.finished(settings)
+        self.cells(settings).gather(cells.grid)
+        return Outcome.of(self, cells)
 
     def _chosen(self, settings: Settings, grid: Mapping[str, Cell]) -> dict[str, Cell]:
         """The cells to run: those of the part that `--only` names; optional ones as far as they can be run here."""

@@ -1,16 +1,16 @@
 """Which conditions there are: their cells, by key."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED
+from reproductions.frame import conditions
 from reproductions.frame.cells import Cell
-from reproductions.frame.conditions import reachable
 from reproductions.frame.settings import Machine, Settings
 from reproductions.voita2019.grid import FULL, QUICK, sizes_of
 
-__all__ = ["grid", "prepare", "reachable"]
 CONDITIONS = (TRAINED, RANDOM, SHUFFLED)
 ENGLISH, FRENCH = "opus-mt-en-fr", "opus-mt-fr-en"
 SENTENCE_ENCODERS = ("minilm", "e5-small")
@@ -27,7 +27,7 @@ TASKS = {
     "infstat": ("ud_en_gum", ("dev", "test")),
 }
 """label → (corpus, (part to train on, part to test on))"""
-SEMANTIC_TAGS = "semtags"
+SEMANTIC, SEMANTIC_TAGS = "sem", "semtags"
 """Real semantic tags, where the folder of data has semtags/train.txt and semtags/test.txt: word, tab, tag."""
 BLOCKS, WORDS = 10, 2500
 QUICK_BLOCKS, QUICK_WORDS, QUICK_SENTENCES = 4, 120, 16
@@ -59,6 +59,14 @@ def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
     machine.require(cell.arguments["model"] for cell in waiting.values() if "model" in cell.arguments)
 
 
+def reachable(settings: Settings, cell: Cell) -> bool:
+    """Whether the model of a cell can be opened here, or the tags that it needs be read."""
+    if cell.labels.get("task") == SEMANTIC:
+        files = [Path(settings.data or "", SEMANTIC_TAGS, f"{part}.txt") for part in ("train", "test")]
+        return settings.data is not None and all(file.is_file() for file in files)
+    return conditions.reachable(settings, cell)
+
+
 def _contexts(settings: Settings) -> dict[str, Cell]:
     """Words in sentences and alone; the sentence encoders are looked at where they are at hand."""
     size = {"blocks": 2, "size": 8, "words": 8} if settings.quick else {"blocks": 8, "size": 40, "words": 40}
@@ -73,13 +81,14 @@ def _contexts(settings: Settings) -> dict[str, Cell]:
 
 def _probes(settings: Settings) -> dict[str, Cell]:
     out = {}
-    tasks = dict(TASKS) | ({"sem": (SEMANTIC_TAGS, ("train", "test"))} if _has_semantic_tags(settings) else {})
+    tasks = {**TASKS, SEMANTIC: (SEMANTIC_TAGS, ("train", "test"))}
     words = QUICK_WORDS if settings.quick else WORDS
     for condition in CONDITIONS:
         for task, (corpus, parts) in tasks.items():
             told = {"model": ENGLISH, "task": task, "condition": condition, "corpus": corpus, "parts": list(parts)}
             told |= {"words": words, "seed": settings.seeds[0]}
-            out[_key("probe", task, condition)] = _cell("probe", told, task=task)
+            cell = _cell("probe", told, task=task)
+            out[_key("probe", task, condition)] = replace(cell, optional=task == SEMANTIC)
     return out
 
 
@@ -99,9 +108,3 @@ def _cell(kind: str, told: dict[str, Any], **labels: str) -> Cell:
 
 def _key(kind: str, name: str, condition: str) -> str:
     return f"{kind}-{name}.{condition}".replace(" ", "-")
-
-
-def _has_semantic_tags(settings: Settings) -> bool:
-    measured = settings.out / "cells" / f"{_key('probe', 'sem', TRAINED)}.json"
-    files = [Path(settings.data, SEMANTIC_TAGS, f"{part}.txt") for part in ("train", "test")] if settings.data else []
-    return measured.is_file() or (bool(files) and all(file.is_file() for file in files))

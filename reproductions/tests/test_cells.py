@@ -4,9 +4,13 @@ import json
 import os
 import time
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lorgnette.errors import UserError
+from reproductions.frame import rows
 from reproductions.frame.cells import Cell, Cells
 
 SQUARE = "tests_cells_functions:square"
@@ -47,6 +51,74 @@ def test_a_cell_is_one_file_and_is_not_run_again(tmp_path):
         file.unlink()
     assert len(cells.run(squares(2, 3, 4))) == 3
     assert [file.name.split("-")[0] for file in log.iterdir()] == ["4"]
+
+
+def test_files_move_into_one_table(tmp_path):
+    cells = Cells(tmp_path / "cells")
+    cells.run(squares(2, 3))
+    cells.gather(squares(2))
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == ["square-3.json"]
+    cells.gather(squares(2, 3))
+    assert [path.name for path in tmp_path.glob("cells*")] == ["cells.csv"]
+    fresh = Cells(tmp_path / "cells")
+    assert fresh.done(squares(2, 3)) == {"square-2": {"square": 4}, "square-3": {"square": 9}}
+    assert fresh.documents(squares(3))["square-3"]["cell"]["arguments"] == {"x": 3}
+    # A cell that changes is run again, and takes the place of its row; the other row stays.
+    changed = {"square-2": Cell(SQUARE, {"x": 5})}
+    assert fresh.done(changed) == {}
+    fresh.run(changed)
+    fresh.gather(changed)
+    assert {key: row["result"]["square"] for key, row in rows.read(tmp_path / "cells.csv").items()} == {
+        "square-2": 25,
+        "square-3": 9,
+    }
+    written = (tmp_path / "cells.csv").stat().st_mtime_ns
+    fresh.gather(changed)
+    assert (tmp_path / "cells.csv").stat().st_mtime_ns == written
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["one", "two-1"]),
+        st.dictionaries(
+            st.sampled_from(["cell", "result", "seconds"]),
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+                | st.text(max_size=5) | st.sampled_from(["1", "NaN", "true", "null", "[", "a,b\n\"c\r"]),
+                lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+                max_leaves=6,
+            ),
+            min_size=1,
+        ),
+    )
+)  # fmt: skip
+def test_the_table_gives_back_what_was_written(tmp_path_factory, documents):
+    path = tmp_path_factory.mktemp("table") / "cells.csv"
+    rows.write(path, documents)
+    back = rows.read(path)
+    assert json.dumps(back, sort_keys=True) == json.dumps(documents, sort_keys=True)
+
+
+def test_pandas_reads_the_table(tmp_path):
+    document = {"cell": {"arguments": {"seed": 3, "vectors": "glove"}}, "result": {"test": {"accuracy": 0.5}, "x": [1]}}
+    rows.write(tmp_path / "cells.csv", {"a": document, "b": {"cell": {"arguments": {"seed": 4}}}})
+    frame = pd.read_csv(tmp_path / "cells.csv", index_col="key")
+    assert frame.loc["a"].to_dict() == {
+        "cell.arguments.seed": 3,
+        "cell.arguments.vectors": "glove",
+        "result.test.accuracy": 0.5,
+        "result.x": "[1]",
+    }
+    assert frame["result.test.accuracy"].isna().tolist() == [False, True]
+
+
+def test_a_damaged_table_is_refused(tmp_path):
+    (tmp_path / "cells.csv").write_text("key,cell.function\na,b,c\n")
+    with pytest.raises(UserError, match="line 2: 3 entries, expected 2"):
+        rows.read(tmp_path / "cells.csv")
+    (tmp_path / "cells.csv").write_text("name\na\n")
+    with pytest.raises(UserError, match="first column must be 'key'"):
+        rows.read(tmp_path / "cells.csv")
 
 
 def test_a_cell_that_was_told_something_else_is_run_again(tmp_path):

@@ -9,6 +9,7 @@ from lorgnette.texts.annotated import YELP_TESTS
 from reproductions.fosse2023 import STUDY, grid
 from reproductions.fosse2023.attention.penalty_claims import remarks
 from reproductions.fosse2023.attention.runs import Runs
+from reproductions.frame import rows
 from reproductions.frame.cells import Cells
 from reproductions.frame.page import Outcome, published
 from reproductions.frame.settings import Settings
@@ -173,7 +174,8 @@ def test_the_whole_way(data, tmp_path, monkeypatch):
     outcome = STUDY.reproduce(settings)
     assert len(outcome.cells) == 3
     assert outcome.write(settings.out) == settings.out
-    next((settings.out / "cells").glob("*L2*")).unlink()
+    kept = rows.read(settings.out / "cells.csv")
+    rows.write(settings.out / "cells.csv", {key: document for key, document in kept.items() if "L2" not in key})
     early = STUDY.reproduce(Settings(**{**vars(settings), "partial": True}))
     assert len(early.cells) == 2
     assert "attention-hatexplain-glove-100-L2-lambda0-seed0" in early.cells.missing

@@ -41,7 +41,8 @@ def test_the_whole_way(data, tmp_path, monkeypatch):
     assert one["plausibility"]["all"]["texts"] == 20  # two of three posts have marked words
     assert one["plausibility"]["all"]["marked"] == pytest.approx(0.25, abs=0.06)
     assert 0 < one["metrics"]["test"]["entropy"] <= 1
-    assert {path.name for path in folder.iterdir()} == {"README.md", "APPENDIX.md", "results.json", "figures", "cells"}
+    written = {"README.md", "APPENDIX.md", "results.json", "figures", "cells.csv"}
+    assert {path.name for path in folder.iterdir()} == written
     assert STUDY.reproduce(settings).results() == outcome.results()
 
 

@@ -1,4 +1,4 @@
-"""Every committed page is what its committed cells say, and is short."""
+"""Every committed page is what the committed table of its cells says, and is short."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 import reproductions
+from reproductions.frame import rows
 from reproductions.frame.claims import VERDICTS
 from reproductions.frame.index import SIGNS, evidence, index
 from reproductions.frame.page import PAGES, Outcome, published
@@ -24,6 +25,13 @@ def outcome(request) -> Outcome:
 
 def home(outcome: Outcome):
     return outcome.study.home
+
+
+def test_every_cell_stands_in_the_table_and_on_the_page(outcome):
+    """Files that lie beside the table were measured since; rows that the grid does not ask for are left over."""
+    files = sorted(path.name for path in (home(outcome) / "cells").glob("*.json"))
+    assert not files, f"cells that are not in the table yet: lorgnette reproduce {outcome.study.name} --partial"
+    assert set(rows.read(home(outcome) / "cells.csv")) == {cell.key for cell in outcome.cells}
 
 
 @pytest.mark.parametrize("name", PAGES)
