@@ -86,7 +86,7 @@ def imported(name: str, *, inside_functions: bool) -> set[str]:
         assert node.level == 0, f"{name} imports relatively; write the full name"
         for alias in node.names:
             inner = f"{node.module}.{alias.name}"
-            public = lorgnette._HOME.get(alias.name, node.module) if node.module == "lorgnette" else node.module
+            public = lorgnette._MODULES.get(alias.name, node.module) if node.module == "lorgnette" else node.module
             found.add(inner if inner in MODULES else public)
     return found
 

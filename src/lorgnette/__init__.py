@@ -12,7 +12,7 @@ from typing import Any
 __version__ = "0.2.0"
 
 
-def homes(package: str) -> dict[str, str]:
+def public_names(package: str) -> dict[str, str]:
     """Public name → module, from the table that type checkers read too: the `__init__.pyi` of a package."""
     table = get_data(package, "__init__.pyi")
     assert table is not None
@@ -20,10 +20,10 @@ def homes(package: str) -> dict[str, str]:
     return {alias.name: str(node.module) for node in imports for alias in node.names}
 
 
-_HOME = homes(__name__)
+_MODULES = public_names(__name__)
 _RENAMED = {"corpus_names": "corpora"}
 """Old names, each with the new one: they work for one more minor version, and say so (CONTRIBUTING.md)."""
-__all__ = sorted([*_HOME, "__version__"])
+__all__ = sorted([*_MODULES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
@@ -32,11 +32,11 @@ def __getattr__(name: str) -> Any:
 
         warnings.warn(f"lo.{name} is now lo.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
         name = _RENAMED[name]
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'lorgnette' has no attribute {name!r}")
-    if _HOME[name] == __name__:
+    if _MODULES[name] == __name__:
         return import_module(f"{__name__}.{name}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

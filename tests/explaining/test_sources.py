@@ -11,7 +11,7 @@ from lorgnette.explaining import Next, edge_relevance, explain
 from lorgnette.explaining.sources import masking
 from lorgnette.explaining.sources.masking import Likelihood
 from lorgnette.explaining.sources.measuring import _example
-from lorgnette.explaining.sources.parts import asked
+from lorgnette.explaining.sources.parts import answered_prompt
 from lorgnette.texts.example import Example, Span
 from lorgnette.texts.parts import answered
 
@@ -92,7 +92,7 @@ def test_drops_are_those_of_an_explicit_mask(family):
 
 def test_the_shared_cache_and_the_batches_change_nothing(monkeypatch):
     made = gpt2()
-    case = asked(made, answered(lo.prompt(PARTS), ANSWER))
+    case = answered_prompt(made, answered(lo.prompt(PARTS), ANSWER))
     shared = Likelihood(made, case)
     shared.whole()
     hidden = torch.tensor([[0, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 1, 0], [0, 1, 1, 0, 0], [1, 1, 1, 1, 1]]).bool()

@@ -180,8 +180,8 @@ def unruled(model: nn.Module) -> str | None:
 
 
 def is_activation(module: nn.Module) -> bool:
-    home = type(module).__module__
-    inside = home.startswith(("torch.nn.modules.activation", "transformers.activations"))
+    defined_in = type(module).__module__
+    inside = defined_in.startswith(("torch.nn.modules.activation", "transformers.activations"))
     if type(module).__name__.lower().endswith("gelu"):  # BLOOM writes one of its own
         return True
     return inside and not isinstance(module, nn.MultiheadAttention | nn.Softmax | nn.ReLU)

@@ -233,7 +233,7 @@ class Lens(torchmetrics.Metric):
         super().reset()
 
     def _sync_dist(self, dist_sync_fn: Any = None, process_group: Any = None) -> None:
-        """Of all processes together; called by `compute`, which puts this process's own states back afterwards."""
+        """Merge the states of all processes; `compute` calls it, and restores those of this process afterwards."""
         self.states.take_in(gathered(self.states.tensors(), process_group))
 
     def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -276,7 +276,7 @@ def options_of(lens: Lens) -> Json:
 
 
 class _Model:
-    """The subject of a lens: a copy of the lens shares it, a pickle leaves it out."""
+    """Holds the subject of a lens: copies of the lens share it, and pickles leave it out."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject

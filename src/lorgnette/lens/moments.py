@@ -106,7 +106,7 @@ class Moments(Part["_Held"]):
             self._keep(site, None, one)
 
     def _keep(self, site: Site | None, rows: Sequence[int] | None, values: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Each text's own numbers, where somebody wants them."""
+        """Pass the numbers of each text to `PerText`, if they are kept."""
         if self.lens.per_text is None:
             return
         for name, (value, weight) in values.items():

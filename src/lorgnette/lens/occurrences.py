@@ -25,7 +25,7 @@ def occurrences(
 
 
 def smallest_of_each(text: Int[Tensor, " item"], items: Int[Tensor, " item"]) -> Int[Tensor, " text"]:
-    """Where the smallest item of each text stands; items are in the order of the texts."""
+    """The index of the smallest item of each text; items are in the order of the texts."""
     texts, values = text.numpy(), items.numpy()
     starts = np.flatnonzero(np.diff(texts, prepend=-1))
     least = np.repeat(np.minimum.reduceat(values, starts), np.diff(starts, append=len(values)))

@@ -1,4 +1,4 @@
-"""What a lens accumulates: parts, which hold the numbers of a batch until the whole batch has succeeded."""
+"""Parts, in which a lens accumulates: they hold the numbers of a batch until the whole batch has succeeded."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar

@@ -25,7 +25,7 @@ VALUE, WEIGHT = range(2)
 
 
 class _Given(NamedTuple):
-    """What some texts of a batch gave to one variable of some moments at one place."""
+    """Values and weights of some texts of a batch, for one variable of some moments at one place."""
 
     moments: "Moments"
     variable: int
@@ -79,7 +79,7 @@ class PerText(Part["_Given"]):
         weight: Float[Tensor, "text *cell"],
         rows: Sequence[int] | None,
     ) -> None:
-        """What some texts of the batch (all, without `rows`) give to one variable at one place."""
+        """Keep the values of some texts of the batch (all, without `rows`), for one variable at one place."""
         self.held.append(_Given(moments, variable, where, value, weight, rows))
 
     def commit(self) -> None:

@@ -1,4 +1,4 @@
-"""What the cells of an array stand for: every head of every site, every site, or other places laid out likewise."""
+"""Places that the cells of an array stand for: every head of every site, every site, or others like these."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -60,7 +60,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one question may ask for."""
+    """The limits of one request: lengths, methods, generated tokens."""
 
     text: int = schemas.LONGEST_TEXT
     methods: int = schemas.MOST_METHODS
@@ -84,7 +84,7 @@ PUBLIC = Limits(text=1_000, methods=2, generate=20)
 
 @dataclass
 class Page:
-    """All that answering needs."""
+    """What a request is answered with: the models, the corpus, the limits and the cache."""
 
     models: Models
     texts: Texts | None = None
@@ -136,7 +136,7 @@ def make_app(
 
 
 def _speak(app: FastAPI) -> None:
-    """Errors in one line each."""
+    """Install handlers that turn errors into one line of JSON."""
 
     @app.exception_handler(UserError)
     async def wrong(_: object, error: UserError) -> JSONResponse:

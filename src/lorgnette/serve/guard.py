@@ -1,4 +1,4 @@
-"""Who may ask: a check before every request, and the headers of every answer."""
+"""Access to the page: a check before every request, and security headers on every answer."""
 
 import asyncio
 import hmac
@@ -87,7 +87,7 @@ class Access:
 
 
 class Guard:
-    """Refuses what may not be answered before the application sees it."""
+    """Refuses forbidden requests before the application sees them."""
 
     access: Access
 
@@ -131,7 +131,7 @@ class Guard:
             leaving.cancel()
 
     def _send(self, send: Send) -> Send:
-        """The same, with our headers on every answer."""
+        """`send` with our security headers added to every answer."""
         headers = HEADERS if not self.access.is_public else {**HEADERS, POLICY: PUBLIC_POLICY}
 
         async def add(message: Message) -> None:

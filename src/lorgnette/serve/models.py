@@ -14,7 +14,7 @@ MOST_LOADED = 2
 
 
 class Models:
-    """Subjects by name; where there is no room, the one not asked for longest goes."""
+    """Subjects by name; when there is no room for another, the one unused for longest is dropped."""
 
     def __init__(self, names: Sequence[str], load: Callable[[str], Subject]) -> None:
         if not names:

@@ -1,4 +1,4 @@
-"""The page, started: a socket, a browser, and nothing in the log that should not be read."""
+"""Start the page: open the socket and the browser, and keep what users type out of the log."""
 
 import ipaddress
 import socket

@@ -14,7 +14,7 @@ HeadName = Annotated[str, StringConstraints(pattern=r"^[a-z]+\.[1-9][0-9]{0,3}\.
 
 
 class Strict(BaseModel):
-    """Nothing but what is named."""
+    """A schema that refuses fields that it does not name."""
 
     model_config = ConfigDict(extra="forbid")
 

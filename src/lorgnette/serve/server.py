@@ -1,4 +1,4 @@
-"""Uvicorn, made impatient: a client that does not send or take its bytes is dropped, and Ctrl-C ends at once."""
+"""Uvicorn with time limits: slow clients are dropped, and Ctrl-C ends the server at once."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MOST_CONNECTIONS = 1000
 
 
 class Server(uvicorn.Server):
-    """A server for `app`; nothing of what is asked is logged.
+    """A server for `app` that logs no request.
 
     `proxy` is the address or network of a proxy whose `X-Forwarded-For` is believed; without it, nobody's is.
     """

@@ -5,16 +5,16 @@ Every public name is loaded when it is first used: the command line reads the se
 
 from importlib import import_module
 
-from lorgnette import homes
+from lorgnette import public_names
 
-_HOME = homes(__name__)
-__all__ = sorted(_HOME)
+_MODULES = public_names(__name__)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

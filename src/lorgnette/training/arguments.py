@@ -1,4 +1,4 @@
-"""What Hugging Face's Trainer is told for a run."""
+"""The `TrainingArguments` of a run."""
 
 from typing import TYPE_CHECKING
 
@@ -91,5 +91,5 @@ def _has_tensorboard() -> bool:
 
 
 def processes() -> "PartialState":
-    """The processes of a run. Without a GPU accelerate must be told so: else each takes itself for the only one."""
+    """The distributed state of a run. Without a GPU, accelerate assumes a single process unless `cpu=True` is set."""
     return optional("accelerate", "train").PartialState(cpu=not torch.accelerator.is_available())

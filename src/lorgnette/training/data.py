@@ -134,7 +134,7 @@ class Bucketed(IterableDataset[Item]):
 
 
 class Streamed(Bucketed):
-    """The same for texts that do not fit in memory: the corpus is read again each epoch, a pool of batches at a time.
+    """`Bucketed` for texts that do not fit in memory: each epoch reads the corpus again, a pool of batches at a time.
 
     Only texts within a pool change places, so a corpus sorted by class should be shuffled first.
     """

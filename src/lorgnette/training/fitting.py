@@ -1,4 +1,4 @@
-"""The one set-up of Hugging Face's Trainer, and the one way to go on from a checkpoint."""
+"""Set up Hugging Face's Trainer, and resume it from a checkpoint."""
 
 import json
 from collections.abc import Sequence

@@ -31,7 +31,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While this process trains here, no other does: each would take the other's checkpoints away."""
+        """Hold a lock on the folder: two processes that train here would delete each other's checkpoints."""
         with locked(self.work, self._busy()):
             yield
 
@@ -42,13 +42,13 @@ class RunFolder:
         )
 
     def refuse_another(self, settings: Json, resume: bool) -> None:
-        """Before any work: nothing that lies there may be lost, and only the same run may go on."""
+        """Raise a UserError if training would overwrite something else, or resume another run."""
         if is_locked(self.work):
             raise UserError(self._busy())
         self.refuse_other_run(settings, resume)
 
     def refuse_other_run(self, settings: Json, resume: bool) -> None:
-        """The same once this process has the folder for itself."""
+        """The same check, repeated once this process holds the lock."""
         with writing(self.out):
             recover(self.out)
             if self.out.exists() and not self.out.is_dir():
@@ -109,7 +109,7 @@ class RunFolder:
                 partial.write_text(json.dumps({**state, "best_model_checkpoint": str(best)}), encoding="utf-8")
 
     def begin(self, settings: Json, fingerprint: str) -> None:
-        """Makes the working folder; what an earlier run left there without a checkpoint goes."""
+        """Make the working folder, and delete what an earlier run left there without a checkpoint."""
         started = {"settings": settings, "corpus_fingerprint": fingerprint}
         if self.checkpoint() is not None:
             stored = _read(self.work / _RUN)
@@ -128,7 +128,7 @@ class RunFolder:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Everything that going on needs is there and was written to the end; without any of it other numbers come out.
+    """Whether a checkpoint has every file that resuming needs, each complete; without one the numbers would differ.
 
     The Trainer writes its state last. Archives of torch end with their table of contents, so one that was cut off is
     no archive; the header of safetensors says how long the file must be.

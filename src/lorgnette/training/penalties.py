@@ -89,7 +89,7 @@ class Penalty(Tap):
         return {"penalty": self.name, "weight": self.weight, "layers": layers}
 
     def begin(self, mask: Bool[Tensor, "batch token"] | None, extra: Mapping[str, Tensor]) -> None:
-        """A batch comes: which of its tokens are real, and what else it brings."""
+        """Store the mask of a batch, and its maps, before the forward pass."""
         self._terms, self._mask = [], mask
 
     def see(self, call: Call) -> None:
@@ -198,7 +198,7 @@ class MapPenalty(Penalty):
 
 
 class RationalePenalty(MapPenalty):
-    """Attention that should look where people looked: 1 − soft Jaccard, or KL, to the human rationale.
+    """How far attention is from the human rationale: 1 − soft Jaccard, or KL.
 
     Nguyen et al. 2022 (Jaccard); Mathew et al. 2021, HateXplain (cross-entropy, which is KL but for a constant).
     """

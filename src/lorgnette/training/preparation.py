@@ -1,4 +1,4 @@
-"""What runs that differ only in their seed share: splits, tokenizer, token ids."""
+"""What runs share that differ only in their seed: splits, tokenizer, token ids."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ class Progress(TrainerCallback):
             self.lines.advance(state.global_step, self.said())
 
     def said(self) -> str:
-        """What stands beside the bar."""
+        """The text beside the bar."""
         means = self.tally.means()
         return f"loss {means['loss']:.3f} accuracy {means['accuracy']:.3f}{self.validation}"
 

@@ -124,7 +124,7 @@ def _present(name: str, settings: TrainingSettings) -> set[str] | None:
 
 
 def _opens(name: str, split: str, settings: TrainingSettings) -> bool:
-    """Whether a folder or a data set of the hub has that split; without a training split the error is the user's."""
+    """Whether a folder or a data set of the hub has this split; a missing training split is an error."""
     try:
         corpus(name, split=split, data=settings.data, text_column=settings.text_column)
     except UserError:

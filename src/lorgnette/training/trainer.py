@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer with penalties in the loss, and what it tells while it runs."""
+"""Hugging Face's Trainer with penalties in the loss, and its learning curve."""
 
 import time
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ class PenalisedTrainer(Trainer):
 
 
 class Tally:
-    """Sums of what each batch gave, kept on the device until somebody asks for the means."""
+    """Sums over batches, kept on the device until `drain` reads their means."""
 
     count: int
 

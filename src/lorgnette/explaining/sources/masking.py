@@ -11,7 +11,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from lorgnette.attending import Call, Tap
-from lorgnette.explaining.sources.parts import Asked
+from lorgnette.explaining.sources.parts import AnsweredPrompt
 from lorgnette.subject import Subject
 
 TOGETHER = 4096
@@ -35,8 +35,8 @@ class HiddenParts(Tap):
 
     def scores(self, call: Call, scores: Float[Tensor, "copy head query key"]) -> Float[Tensor, "copy head query key"]:
         queries, keys = scores.shape[2:]
-        asking, read = (slice(self.behind - count, self.behind) for count in (queries, keys))
-        return scores.masked_fill(blocked(self.hidden, self.part, asking, read)[:, None], -torch.inf)
+        seeing, seen = (slice(self.behind - count, self.behind) for count in (queries, keys))
+        return scores.masked_fill(blocked(self.hidden, self.part, seeing, seen)[:, None], -torch.inf)
 
 
 def blocked(
@@ -55,22 +55,22 @@ class Likelihood:
     """
 
     subject: Subject
-    asked: Asked
+    prompt: AnsweredPrompt
 
-    def __init__(self, subject: Subject, asked: Asked) -> None:
-        self.subject, self.asked = subject, asked
-        self.length: int = asked.ids.shape[1] - 1  # the answer's last token is predicted, never read
+    def __init__(self, subject: Subject, prompt: AnsweredPrompt) -> None:
+        self.subject, self.prompt = subject, prompt
+        self.length: int = prompt.ids.shape[1] - 1  # the answer's last token is predicted, never read
         self.cache: DynamicCache | None = None
         keeps = "logits_to_keep" in inspect.signature(subject.model.forward).parameters
         self.options: dict[str, object] = {"return_dict": True}
-        self.options |= {"logits_to_keep": len(asked.answer)} if keeps else {}
+        self.options |= {"logits_to_keep": len(prompt.answer)} if keeps else {}
 
     def whole(self, *taps: Tap) -> float:
         """log P(answer | prompt), with these taps looking on."""
         with torch.no_grad(), self.subject.tapped(*taps):
             output = self.subject.model(
-                input_ids=self.asked.ids[:, : self.length],
-                attention_mask=torch.ones_like(self.asked.ids[:, : self.length]),
+                input_ids=self.prompt.ids[:, : self.length],
+                attention_mask=torch.ones_like(self.prompt.ids[:, : self.length]),
                 use_cache=True,
                 **self.options,
             )
@@ -81,7 +81,7 @@ class Likelihood:
         """log P(answer | prompt) with some parts hidden in each copy."""
         if not len(hidden):
             return torch.zeros(0, dtype=torch.float64)
-        masks = self.asked.masks[:, : self.length]
+        masks = self.prompt.masks[:, : self.length]
         tokens = (hidden.to(masks.device)[:, :, None] & masks).any(1)
         starts = [self._unchanged(row) for row in tokens]
         order = sorted(range(len(starts)), key=starts.__getitem__)  # copies that share most of the text run together
@@ -91,7 +91,7 @@ class Likelihood:
         return out
 
     def copies_together(self, start: int) -> int:
-        most = TOGETHER * (16 if self.asked.ids.is_cuda else 1)
+        most = TOGETHER * (16 if self.prompt.ids.is_cuda else 1)
         return max(1, most // (self.length - start))
 
     def _batches(self, copies: list[tuple[int, int]]) -> Iterator[list[int]]:
@@ -104,19 +104,19 @@ class Likelihood:
         """How many tokens at the beginning read nothing that is hidden; at least one, which asks, is read again."""
         if self.cache is None:
             return 0
-        read = blocked(hidden[None], self.asked.part[: self.length], slice(None), slice(None))[0].tril().any(-1)
+        read = blocked(hidden[None], self.prompt.part[: self.length], slice(None), slice(None))[0].tril().any(-1)
         first = int(read.int().argmax()) if bool(read.any()) else self.length
-        return min(first, self.asked.answer.start - 1)
+        return min(first, self.prompt.answer.start - 1)
 
     def _run(self, hidden: Bool[Tensor, "copy token"], start: int) -> Float[Tensor, " copy"]:
-        copies, tap = len(hidden), HiddenParts(hidden, self.asked.part[: self.length])
+        copies, tap = len(hidden), HiddenParts(hidden, self.prompt.part[: self.length])
         tap.behind = self.length
         more: dict[str, object] = {"use_cache": False}
         if start and self.cache is not None:
             more = {"use_cache": True, "past_key_values": _beginning(self.cache, start, copies)}
         with torch.no_grad(), self.subject.tapped(tap):
             output = self.subject.model(
-                input_ids=self.asked.ids[:, start : self.length].expand(copies, -1),
+                input_ids=self.prompt.ids[:, start : self.length].expand(copies, -1),
                 attention_mask=torch.ones(copies, self.length, dtype=torch.long, device=hidden.device),
                 **more,
                 **self.options,
@@ -124,7 +124,7 @@ class Likelihood:
         return self._said(output.logits)
 
     def _said(self, logits: Float[Tensor, "copy token word"]) -> Float[Tensor, " copy"]:
-        answer = self.asked.ids[0, self.asked.answer.start :]
+        answer = self.prompt.ids[0, self.prompt.answer.start :]
         rows = logits[:, -len(answer) :].double().log_softmax(-1)
         said = rows.gather(-1, answer[None, :, None].expand(len(rows), -1, 1))
         return said[..., 0].sum(-1)

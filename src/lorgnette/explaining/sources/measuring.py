@@ -19,7 +19,7 @@ from lorgnette.display import NotebookDisplay, plot_of, sources_page_of
 from lorgnette.errors import UserError, listed, shown
 from lorgnette.explaining.backward import EVEN, relevance_by_part
 from lorgnette.explaining.sources.masking import Likelihood
-from lorgnette.explaining.sources.parts import Asked, asked, refuse_silent
+from lorgnette.explaining.sources.parts import AnsweredPrompt, answered_prompt, refuse_silent
 from lorgnette.explaining.sources.signals import AnswerRows
 from lorgnette.explaining.target import Next
 from lorgnette.subject import Subject, refuse_no_subject
@@ -159,7 +159,7 @@ def sources(
     if answer is not None:
         example = answered(example, answer)
     generation = generate if isinstance(generate, Generation) else Generation(generate)
-    return used(subject, asked(subject, example, listed_names(among), generation), method)
+    return used(subject, answered_prompt(subject, example, listed_names(among), generation), method)
 
 
 def listed_names(among: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -185,16 +185,16 @@ def _example(given: object) -> Example:
     return chat(given)
 
 
-def used(subject: Subject, asked: Asked, method: str) -> Sources:
+def used(subject: Subject, prompt: AnsweredPrompt, method: str) -> Sources:
     """All numbers of one prompt with its answer."""
-    likelihood, rows = Likelihood(subject, asked), AnswerRows(subject, asked)
+    likelihood, rows = Likelihood(subject, prompt), AnswerRows(subject, prompt)
     whole = likelihood.whole(rows)
-    compared = torch.tensor(asked.among)
+    compared = torch.tensor(prompt.among)
     said = likelihood.without(_hidden(compared))
-    parts, count = len(asked.names), int(compared.sum())
+    parts, count = len(prompt.names), int(compared.sum())
     drop, alone, none = said[:parts], said[parts : parts + count], float(said[-1])
     relevance, by_head = relevance_by_part(
-        subject, asked.batch, asked.masks[None], method, Next(at=range(asked.answer.start, asked.answer.stop))
+        subject, prompt.batch, prompt.masks[None], method, Next(at=range(prompt.answer.start, prompt.answer.stop))
     )
     heads = {
         "head_attention": _grid(subject, rows.attention),
@@ -205,7 +205,7 @@ def used(subject: Subject, asked: Asked, method: str) -> Sources:
     left_alone = np.full(parts, np.nan)
     left_alone[compared.numpy()] = (alone - none).numpy()
     columns: dict[str, np.ndarray] = {
-        "tokens": asked.masks.sum(-1).cpu().numpy(),
+        "tokens": prompt.masks.sum(-1).cpu().numpy(),
         "compared": compared.numpy(),
         "attention": np.nanmean(heads["head_attention"], (0, 1))[:parts],
         "norm": norms[:parts] / norms.sum(),
@@ -220,9 +220,9 @@ def used(subject: Subject, asked: Asked, method: str) -> Sources:
         about = {"description": f"{name.removeprefix('head_')} of the part at every head"}
         variables[name] = ((axes.LAYER, axes.HEAD, axes.SOURCE), values[..., :parts], about)
     layers, width = heads["head_norm"].shape[:2]
-    labels = {axes.SOURCE: list(asked.names), axes.LAYER: range(1, layers + 1), axes.HEAD: range(1, width + 1)}
-    example = asked.batch.examples[0]
-    return Sources(example, asked.said, len(asked.answer), xr.Dataset(variables, labels), whole, none, _notes(asked))
+    labels = {axes.SOURCE: list(prompt.names), axes.LAYER: range(1, layers + 1), axes.HEAD: range(1, width + 1)}
+    example = prompt.batch.examples[0]
+    return Sources(example, prompt.said, len(prompt.answer), xr.Dataset(variables, labels), whole, none, _notes(prompt))
 
 
 def _hidden(compared: Bool[Tensor, " part"]) -> Bool[Tensor, "copy part"]:
@@ -242,10 +242,10 @@ def _grid(subject: Subject, by_site: Mapping[Site, Float[Tensor, "head part"]]) 
     return out
 
 
-def _notes(asked: Asked) -> tuple[str, ...]:
-    if int(asked.part[0]) < 0:
+def _notes(prompt: AnsweredPrompt) -> tuple[str, ...]:
+    if int(prompt.part[0]) < 0:
         return ()
-    name = asked.names[int(asked.part[0])]
+    name = prompt.names[int(prompt.part[0])]
     return (
         f"{name!r} has the first token of the text, where many heads rest: without it they lose that too, so its drop "
         "is not due to what it says alone. Put a part before it that is not compared.",

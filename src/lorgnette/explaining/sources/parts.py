@@ -20,7 +20,7 @@ from lorgnette.texts.sides import Encoded
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnsweredPrompt:
     """A prompt in parts with its answer, as tokens."""
 
     batch: Batch
@@ -67,9 +67,9 @@ def refuse_silent(subject: Subject) -> None:
         )
 
 
-def asked(
+def answered_prompt(
     subject: Subject, example: Example, among: Sequence[str] | None = None, generation: Generation | None = None
-) -> Asked:
+) -> AnsweredPrompt:
     """The tokens of a prompt with its answer: the part "answer" of the example, or what the model says.
 
     `among`: names of the sources, or patterns such as "document *"; None is every part but the last, which asks.
@@ -115,7 +115,7 @@ def planned(subject: Subject, example: Example, among: Sequence[str] | None = No
     return Plan(len(of), len(names) + sum(_among(example, names, among)) + 1, is_answered)
 
 
-def tokens_of(subject: Subject, encoded: Encoded, among: Sequence[str] | None = None) -> Asked:
+def tokens_of(subject: Subject, encoded: Encoded, among: Sequence[str] | None = None) -> AnsweredPrompt:
     """The parts of a text that has its answer."""
     of = encoded.source.parts or []
     said = [place for place, name in enumerate(of) if name in (ANSWERED, GENERATED)]
@@ -132,7 +132,7 @@ def tokens_of(subject: Subject, encoded: Encoded, among: Sequence[str] | None = 
     encoded = replace(encoded, source=encoded.source.at(list(range(end))))
     part = torch.tensor([*numbers, *[-1] * len(answer)], device=subject.device)
     text = str(subject.tokenizer.decode(encoded.source.ids[answer.start :].tolist()))
-    return Asked(subject.collate([encoded]), names, part, answer, _among(example, names, among), text)
+    return AnsweredPrompt(subject.collate([encoded]), names, part, answer, _among(example, names, among), text)
 
 
 def _continued(subject: Subject, encoded: Encoded, generation: Generation) -> Encoded:

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.explaining.sources.parts import Asked
+from lorgnette.explaining.sources.parts import AnsweredPrompt
 from lorgnette.subject import Subject
 
 
@@ -20,11 +20,11 @@ class AnswerRows(Tap):
     attention: dict[Site, Float[Tensor, "head part"]]
     norm: dict[Site, Float[Tensor, "head part"]]
 
-    def __init__(self, subject: Subject, asked: Asked) -> None:
+    def __init__(self, subject: Subject, prompt: AnsweredPrompt) -> None:
         self.subject = subject
-        masks = asked.masks[:, :-1]  # the answer's last token is not read
+        masks = prompt.masks[:, :-1]  # the answer's last token is not read
         self.members: Float[Tensor, "key part"] = torch.cat([masks, ~masks.any(0)[None]]).T.double()
-        self.rows = list(range(asked.answer.start - 1, asked.answer.stop - 1))
+        self.rows = list(range(prompt.answer.start - 1, prompt.answer.stop - 1))
         self.attention, self.norm = {}, {}
 
     def see(self, call: Call) -> None:

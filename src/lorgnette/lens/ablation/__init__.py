@@ -1,1 +1,1 @@
-"""What lenses share that take heads away: the means that replace them, and passes with changed heads."""
+"""What lenses share that ablate heads: the means that replace them, and passes with changed heads."""

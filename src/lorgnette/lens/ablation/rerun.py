@@ -87,7 +87,7 @@ class Rerun:
 
 
 class _Replaced(Tap):
-    """In each copy of a batch another head gives another vector."""
+    """Replaces the output of a different head in each copy of a batch."""
 
     def __init__(self, replacements: Sequence[Replacement]) -> None:
         self.replacements = replacements

@@ -74,7 +74,7 @@ class Agreement(Lens):
 
 
 def agreement(results: Mapping[str, Result], *, draws: int = 2000, seed: Seed = 0) -> Result:
-    """The same from results that are there already: of `weights`, `norms`, `importance` or any lens with signals."""
+    """`Agreement` computed from existing results of `weights`, `norms`, `importance` or any other lens with signals."""
     if len({result.provenance.weights_hash for result in results.values()}) > 1:
         raise UserError("These results are from different models: their weights differ.")
     signals = signals_in(results)

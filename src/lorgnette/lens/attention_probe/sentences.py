@@ -44,7 +44,7 @@ class SentenceSample:
         return len(self.sample.rows())
 
     def add(self, keys: list[int], sentences: Sequence["SampledSentence"]) -> None:
-        """Take in the sentences of a batch."""
+        """Add the sentences of a batch to the sample."""
         flat = [torch.cat([s.between.flatten(1), s.special.flatten(1)], -1).flatten() for s in sentences]
         marks = [np.stack([s.sentence.gold, s.sentence.punctuation, s.vectors], -1) for s in sentences]
         self.sample.add(

@@ -100,7 +100,7 @@ class Cones(Lens):
         self.texts.add(numbers, id=as_names(ids), label=labels, predicted=predicted, vector=vectors)
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
-        """Nothing to see in attention; but the head must be asked what it is given, once, in the pass to come."""
+        """No tap on attention; a hook on the classification head records its input in the next pass."""
         self.entered = None
         if self.vector == "head":
             handle: Any = None

@@ -82,7 +82,7 @@ def _natural(name: str) -> list[tuple[int, int, str]]:
 
 
 class _ConeTable:
-    """Named arrays being filled in; floats start missing, counts at zero, texts at nothing."""
+    """Named arrays that are filled in step by step; floats start as NaN, counts as 0, texts as ""."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.coordinates: dict[str, list[Any]] = {

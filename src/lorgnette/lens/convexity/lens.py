@@ -91,7 +91,7 @@ class Convexity(Lens):
 def _rows(
     context: Float[Tensor, "batch head query dim"], hull: Cone
 ) -> tuple[Float[Tensor, "batch head query column"], Bool[Tensor, "batch head query column"]]:
-    """Every column for every query, and where it is defined."""
+    """The value of every column at every query, and whether it is defined there."""
     mean = hull.mean  # one row for all where they see the same
     each = (hull.widest, hull.average, mean.norm(dim=-1))
     widest, average, length = (part.expand(context.shape[:3]) for part in each)

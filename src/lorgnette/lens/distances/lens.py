@@ -183,12 +183,12 @@ class Distances(Lens):
 
 
 def _between(places: Int[Tensor, " place"]) -> slice:
-    """From the first of these places to the last."""
+    """The slice from the first of these positions to the last."""
     return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def _lean(call: Call) -> Call:
-    """What gives any rows of a call again: queries and keys, or the matrix where a tap has edited it.
+    """What rows of a call can be recomputed from: its queries and keys, or the matrix if a tap has edited it.
 
     Queries and keys grow with the length of a text, the matrix with its square.
     """

@@ -1,4 +1,4 @@
-"""The logits of the answers alone: where an output layer ends the model, its vocabulary need not be run again."""
+"""The logits of the answers alone: if the model ends in an output layer, no pass needs its whole vocabulary."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ class OutputLayer:
             hook.remove()
 
     def answers(self, logits: Tensor, goal: Goal) -> "Answers | None":
-        """None where something happens to the logits behind the layer, or where it sees other positions than these."""
+        """None if the model changes the logits after this layer, or if the layer sees other positions."""
         given, self.given = self.given, None
         if self.layer is None or given is not logits or logits.shape[:-1] != goal.answer.shape:
             return None

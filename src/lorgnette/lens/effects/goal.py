@@ -37,7 +37,7 @@ class Goal:
 
     @property
     def exists(self) -> Float[Tensor, " batch"]:
-        """1 for texts with a prediction."""
+        """Which texts have a prediction: 1 or 0."""
         return (self.weight.reshape(len(self.weight), -1).sum(-1) > 0).to(self.weight.dtype)
 
 

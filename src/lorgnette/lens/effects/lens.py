@@ -120,7 +120,7 @@ class Effects(Lens):
             goal = goal_of(self.subject, self.task, batch, outputs.logits, self.target, labels)
             value = goal(outputs.logits)
             slopes = torch.autograd.grad(value.sum(), list(tap.outputs.values()), materialize_grads=True)
-        ask = Asking(rerun, goal, layer.answers(outputs.logits, goal), value.detach())
+        intact = IntactPass(rerun, goal, layer.answers(outputs.logits, goal), value.detach())
         direct = direct_effects(self.subject, batch, goal)
         exists = goal.exists
         self.of_logit.add(logit=(value, exists))
@@ -130,13 +130,13 @@ class Effects(Lens):
         by_site = []
         with torch.no_grad():
             for (site, output), slope in zip(tap.outputs.items(), slopes, strict=True):
-                by_site.append(self._site(site, output, slope, direct, ask))
+                by_site.append(self._site(site, output, slope, direct, intact))
                 self.of_heads.add(site, **{name: (each, exists[:, None]) for name, each in by_site[-1].items()})
         if self.total:
             self._add_ranks(by_site, exists)
 
     def _site(
-        self, site: Site, output: Tensor, slope: Tensor, direct: DirectEffects, ask: "Asking"
+        self, site: Site, output: Tensor, slope: Tensor, direct: DirectEffects, intact: "IntactPass"
     ) -> dict[str, Float[Tensor, "text head"]]:
         """The effects of one site's heads; the direct ones are zero where no direct path leads to the output."""
         change = output.detach() - self._replacement(site, output)
@@ -147,7 +147,7 @@ class Effects(Lens):
             replaced = [
                 Replacement(head, None if means is None else means[site][head]) for head in range(output.shape[1])
             ]
-            out["total"] = ask.lost(site, replaced)
+            out["total"] = intact.lost(site, replaced)
         return out
 
     def _replacement(self, site: Site, output: Tensor) -> Tensor:
@@ -197,8 +197,8 @@ class Effects(Lens):
 
 
 @dataclass(frozen=True)
-class Asking:
-    """A batch that can be run again without a head, and what is asked of it; `answers` where two logits are enough."""
+class IntactPass:
+    """The intact pass of a batch: the goal, its value, and how to run it again without a head (`answers`: fast)."""
 
     rerun: Rerun
     goal: Goal

@@ -111,7 +111,7 @@ class Frequency(Lens):
         self.readings.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Draw from the occurrences of this batch, now that all layers have been seen."""
+        """Add occurrences of this batch to the samples, after the last layer."""
         for side, tokens in enumerate((batch.source, batch.target)):
             if tokens is not None:
                 ids = tokens.ids[tokens.mask].to(self.pieces.device)

@@ -75,7 +75,7 @@ def fitted(
 
 
 def drawn_rows(texts: int, steps: int, batch: int, seed: int) -> Int[Tensor, "step text"]:
-    """Texts of every step: those of one bootstrap sample of all texts, gone through in ever new orders."""
+    """The texts of every step: one bootstrap sample of all texts, in a new random order each time it is used up."""
     generator = torch.Generator().manual_seed(seed)
     sample = torch.randint(texts, (texts,), generator=generator)
     rounds = -(-steps * batch // texts)

@@ -111,7 +111,7 @@ class Gating(Lens):
         self.sample: HashSample = HashSample(self, "examples", {"text": NAME}, size=self.texts)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Keep the texts; gates are fitted when all have come."""
+        """Keep the texts; `compute` fits the gates, once it has all texts."""
         if self.task != "masked":
             text_losses(self.subject, self.task, batch, outputs)  # refuses a text without label or translation
         keys = torch.tensor([text_key("gating", example.id) >> 11 for example in batch.examples])
@@ -150,7 +150,7 @@ class Gating(Lens):
         return tuple(torch.sigmoid(logits.cpu().double()) for logits in (free, *both.split(count)))
 
     def _of_heads(self, name: str, score: Float[Tensor, "seed gate"]) -> dict[str, xr.DataArray]:
-        """Mean, spread and extremes over seeds, where each head stands."""
+        """Mean, spread and extremes over seeds, at the place of each head."""
         spread = score.std(0) if len(score) > 1 else torch.full_like(score[0], torch.nan)
         parts = {"": score.mean(0), "_se": spread, "_low": score.amin(0), "_high": score.amax(0)}
         out = {f"{name}{part}": self._grid(values) for part, values in parts.items()}
@@ -186,7 +186,7 @@ class Gating(Lens):
 
 
 def _written(example: Example) -> bytearray:
-    """What makes the tokens and the loss of an example."""
+    """The parts of an example that determine its tokens and its loss, as text."""
     start = example.extra.get("pair_start")
     fields = {"pair": example.pair, "words": example.words, "label": example.label, "target": example.target}
     return bytearray(json.dumps([example.id, example.text, fields, start]).encode())

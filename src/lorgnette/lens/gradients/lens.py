@@ -35,7 +35,7 @@ class InGraph:
 
 
 class Graph(Tap):
-    """Builds every call's weights and context with gradients on, before anybody looks, and keeps the weights.
+    """Builds weights and context of every call with gradients on, before other taps see them, and keeps the weights.
 
     Give it to a pass from the `taps` of a lens that reads "gradients", or to `subject.tapped` under
     `torch.enable_grad`.

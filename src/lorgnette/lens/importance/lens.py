@@ -137,7 +137,7 @@ class Importance(Lens):
                     )
 
     def _known(self) -> Float[Tensor, " ablation"]:
-        """0 for changes that need a mean which nobody has given."""
+        """Whether each change is known: 0 for changes that need a mean that was not given."""
         possible = [ablation == "zero" or self.means is not None for ablation in self.ablations]
         return torch.tensor(possible, dtype=torch.float32, device=self.subject.device)
 

@@ -191,7 +191,7 @@ class LogitLens(Lens):
         return result
 
     def _in_all_stacks(self, arrays: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
-        """Only the stack that predicts has states here; of the others (an encoder, cross-attention) none is counted."""
+        """Arrays of the stack that predicts, extended to all stacks; an encoder or cross-attention gets count 0."""
         stacks = self.by_head.stacks
         return {
             name: array.reindex({axes.STACK: stacks}, fill_value=0 if name.endswith("_count") else np.nan)

@@ -1,4 +1,4 @@
-"""Which heads carry what tells two texts apart: a head's output of one text put into the pass of the other."""
+"""Which heads carry the difference between two texts: one head's output, patched from one text into the other."""
 
 from collections.abc import Mapping
 from typing import ClassVar

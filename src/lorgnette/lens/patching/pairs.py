@@ -1,4 +1,4 @@
-"""A text and its counterpart, which differ in one thing: what is asked of both, and whether they can be patched."""
+"""A text and its counterpart, which differ in one thing: the question about both, and whether they can be patched."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -75,7 +75,7 @@ def _pair_start(example: Example) -> dict[str, object]:
 
 
 def question(subject: Subject, task: str, batch: Batch, clean: Tensor, corrupt: Tensor) -> Goal:
-    """logit(answer) − logit(other), at the one place where something is asked.
+    """logit(answer) − logit(other), at the position that the question is about.
 
     A classifier says one class; a language model the token behind the text; a masked one the token at its mask; a
     translation model the token behind `target`, which the decoder reads for both texts alike. Where a text names no

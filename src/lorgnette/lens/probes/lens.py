@@ -95,7 +95,7 @@ class Probes(Lens):
         self.sums("offered", 1)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Take in words (or texts) with their vectors, now that all states are there."""
+        """Add words (or texts) with their vectors to the sample."""
         states = hidden_states(outputs, self.causal)[self.stack]
         with torch.no_grad():
             embedded = self.embeddings[0](batch.source.ids)

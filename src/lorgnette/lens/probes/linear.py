@@ -1,4 +1,4 @@
-"""Linear probes, trained to the end: softmax regression is convex, so that there is one answer, and it is found.
+"""Linear probes, trained to convergence: softmax regression is convex, so it has one minimum.
 
     min over W, b of   1/n Σ_i −log softmax(x_i W + b)_{y_i} + λ/2 ‖W‖²
 
@@ -165,7 +165,7 @@ def _value(logits: Tensor, labels: Tensor, point: Tensor, penalty: Tensor) -> Fl
 def _slope(
     x: Tensor, logits: Tensor, labels: Tensor, point: Tensor, penalty: Tensor
 ) -> Float[Tensor, "layer row label"]:
-    """xᵀ(softmax − one-hot)/n + λW."""
+    """The gradient xᵀ(softmax − one-hot)/n + λW."""
     miss = logits.softmax(-1)
     miss.scatter_add_(-1, labels[..., None], -torch.ones_like(labels, dtype=miss.dtype)[..., None])
     slope = x.mT @ miss / x.shape[1]

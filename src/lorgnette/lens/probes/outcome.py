@@ -50,54 +50,54 @@ def probed(
     learnable = len(names) > 1 and len(test) > 0
     out = _ProbeTable(list(recipes), len(train.vectors), len(seeds), learnable)
     if learnable:
-        wanted, asked = _numbered(train.label, names), _numbered(test.label, names)
-        out.baselines(_majority(wanted, asked), _type_majority(train.type, wanted, test.type, asked), test.text)
-        control = control_labels([str(int(t)) for t in (*train.type, *test.type)], wanted, len(names))
+        known, true = _numbered(train.label, names), _numbered(test.label, names)
+        out.baselines(_majority(known, true), _type_majority(train.type, known, test.type, true), test.text)
+        control = control_labels([str(int(t)) for t in (*train.type, *test.type)], known, len(names))
         controls = [torch.tensor([control[str(int(t))] for t in part.type]) for part in (train, test)]
         for name, recipe in recipes.items():
             for source in ("vectors", "embedding"):
                 x, z = getattr(train, source), getattr(test, source)
-                hits, converged = _hits(x, wanted, z, asked, len(names), seeds, recipe)
+                hits, converged = _hits(x, known, z, true, len(names), seeds, recipe)
                 own, _ = _hits(x, controls[0], z, controls[1], len(names), seeds, recipe)
                 if source == "vectors" and converged is not None:
                     out.values["converged"] = converged.double().cpu()
                 out.add(name, source, hits, own, test.text)
         mixture = train_mixture(
-            train.vectors, wanted.to(train.vectors.device), len(names), seeds, next(iter(recipes.values()))
+            train.vectors, known.to(train.vectors.device), len(names), seeds, next(iter(recipes.values()))
         )
         out.mixture(mixture.weights, mixture.centre)
     return out.arrays(len(names), train, test, int((_numbered(test.label, names) < 0).sum()))
 
 
 def _hits(
-    x: Tensor, labels: Tensor, z: Tensor, asked: Tensor, classes: int, seeds: Sequence[int], recipe: Recipe
+    x: Tensor, labels: Tensor, z: Tensor, true: Tensor, classes: int, seeds: Sequence[int], recipe: Recipe
 ) -> tuple[Bool[Tensor, "seed state item"], Bool[Tensor, " state"] | None]:
     """Which answers are right, and whether linear probes have converged."""
     probes = train_probes(x, labels[None].to(x.device), classes, seeds, recipe)
-    return (probes.predict(z) == asked.to(z.device)).cpu(), probes.converged
+    return (probes.predict(z) == true.to(z.device)).cpu(), probes.converged
 
 
 def _numbered(labels: Int[Tensor, " item"], names: Int[Tensor, " label"]) -> Int[Tensor, " item"]:
-    """Position among the names; −1 for a label that is not there, which no probe can get right."""
+    """The index of each label among the names; −1 for an unseen label, which no probe can predict."""
     if not len(names):
         return torch.full_like(labels, -1)
     at = torch.searchsorted(names, labels).clamp(max=len(names) - 1)
     return torch.where(names[at] == labels, at, -1)
 
 
-def _majority(wanted: Int[Tensor, " item"], asked: Int[Tensor, " item2"]) -> Bool[Tensor, " item2"]:
-    return asked == wanted.bincount().argmax()
+def _majority(known: Int[Tensor, " item"], true: Int[Tensor, " item2"]) -> Bool[Tensor, " item2"]:
+    return true == known.bincount().argmax()
 
 
-def _type_majority(train_type: Tensor, wanted: Tensor, test_type: Tensor, asked: Tensor) -> Bool[Tensor, " item"]:
+def _type_majority(train_type: Tensor, known: Tensor, test_type: Tensor, true: Tensor) -> Bool[Tensor, " item"]:
     """Unknown types get the most frequent label of all."""
     counts: dict[int, Tensor] = {}
-    classes = int(wanted.max()) + 1
-    for kind, label in zip(train_type.tolist(), wanted.tolist(), strict=True):
+    classes = int(known.max()) + 1
+    for kind, label in zip(train_type.tolist(), known.tolist(), strict=True):
         counts.setdefault(kind, torch.zeros(classes))[label] += 1
-    fallback = int(wanted.bincount().argmax())
+    fallback = int(known.bincount().argmax())
     guess = [int(counts[kind].argmax()) if kind in counts else fallback for kind in test_type.tolist()]
-    return asked == torch.tensor(guess)
+    return true == torch.tensor(guess)
 
 
 def ratio(values: Float[Tensor, "*rest item"], texts: Int[Tensor, " item"]) -> tuple[Tensor, Tensor]:

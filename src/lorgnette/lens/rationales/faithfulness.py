@@ -33,7 +33,7 @@ def top_tokens(
 def packed(
     values: Int[Tensor, "batch token"] | Bool[Tensor, "batch token"], keep: Bool[Tensor, "batch token"], fill: int
 ) -> Int[Tensor, "batch kept"] | Bool[Tensor, "batch kept"]:
-    """What is kept of each row, moved to the left; `fill` behind it, up to the longest."""
+    """The kept items of each row, moved to the left and padded with `fill` to the longest row."""
     lengths = keep.sum(-1)
     order = torch.argsort((~keep).to(torch.int8), dim=-1, stable=True)[:, : int(lengths.max())]
     real = torch.arange(order.shape[1], device=order.device) < lengths[:, None]

@@ -135,14 +135,14 @@ class Rationales(Lens):
 
     def _texts(self, batch: Batch) -> list[Marked]:
         """The texts with gold that the model sees; the others are counted."""
-        annotated = [marked(example, batch.source, row, self.gold) for row, example in enumerate(batch.examples)]
-        asked = [text for text in annotated if text is not None]
-        marked_texts = [text for text in asked if bool(text.gold.any())]
+        every = [marked(example, batch.source, row, self.gold) for row, example in enumerate(batch.examples)]
+        annotated = [text for text in every if text is not None]
+        marked_texts = [text for text in annotated if bool(text.gold.any())]
         visible = [text for text in marked_texts if bool(text.marks.any())]
         gone = len(marked_texts) - len(visible)
         seen, gold = (sum(int(getattr(text, what).sum()) for text in visible) for what in ("visible", "marks"))
         cut = sum(int((text.gold & ~text.visible).sum()) for text in marked_texts)
-        counted = [len(visible), len(asked) - len(marked_texts), len(annotated) - len(asked), gone, seen, gold, cut]
+        counted = [len(visible), len(annotated) - len(marked_texts), len(every) - len(annotated), gone, seen, gold, cut]
         self.counts += torch.tensor(counted).to(self.counts)
         if self._count("texts_not_marked") >= _PATIENCE and not self.counts.sum() > self._count("texts_not_marked"):
             raise UserError(_NONE)

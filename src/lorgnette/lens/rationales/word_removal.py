@@ -1,4 +1,4 @@
-"""A batch run again without some of its words, or with them alone: on its ids, never on text that is cut again."""
+"""A batch run again without some of its words, or with them alone: on its ids, never on text tokenised again."""
 
 from collections.abc import Sequence
 from dataclasses import replace

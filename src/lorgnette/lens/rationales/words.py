@@ -1,4 +1,4 @@
-"""Scores of words by every explanation, and by none: at random, the first, the last."""
+"""Scores of words by every explanation, and by three baselines: random words, the first words, the last words."""
 
 from collections.abc import Sequence
 

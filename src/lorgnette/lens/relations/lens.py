@@ -94,7 +94,7 @@ class Relations(Lens):
     def _parse(
         self, call: Call, batch: Batch
     ) -> tuple[Int[Tensor, "batch head word"], Float[Tensor, "batch head relation way"]]:
-        """Take in what the heads find; where their rows peak, and the shares of each text."""
+        """Add the shares of pairs that each head finds; return where its rows peak, and the shares of each text."""
         if batch is not self.batch:
             self._begin(batch)
         attention, words = word_attention(call, batch, self.trees), self.trees.visible[:, None]
@@ -116,7 +116,7 @@ class Relations(Lens):
         return shares.mT
 
     def _begin(self, batch: Batch) -> None:
-        """What all layers of a batch share; offsets and counts are taken in here, once."""
+        """Prepare the gold trees that all layers of a batch share; add offsets and counts once for each batch."""
         self.batch, self.trees = batch, GoldTrees.of(batch)
         self.skipped.add(sorted(self.trees.broken))
         self.members = membership(self.trees.relations, self.relations, self.trees.visible.shape[1])
@@ -140,7 +140,7 @@ class Relations(Lens):
         return self.members.mT @ at / self.counts.clamp(min=1)[..., None]
 
     def finish(self, batch: Batch, outputs: object) -> None:
-        """Let go of the batch."""
+        """Free the trees of the batch."""
         self.batch = None
 
     def compute(self) -> Result:

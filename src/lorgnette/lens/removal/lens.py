@@ -143,7 +143,7 @@ class Removal(Lens):
             self._plan(results)
 
     def _plan(self, results: Mapping[str, Result]) -> None:
-        """Which heads go in which job."""
+        """Which heads each job removes."""
         signals = signals_in(results)
         self.descriptions = {name: one.signal.description for name, one in signals.items()}
         self.jobs, sets = [], []

@@ -1,4 +1,4 @@
-"""What a head may be for, as numbers of one text: where its rows peak, and which pairs of tokens it joins."""
+"""Numbers of one text that say what a head may be for: where its rows peak, and which pairs of tokens it links."""
 
 from collections.abc import Sequence
 

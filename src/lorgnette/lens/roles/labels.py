@@ -1,4 +1,4 @@
-"""From numbers to labels: thresholds; what is chosen on one part of the texts and beats its control on the other."""
+"""From numbers to labels: a role is chosen on one part of the texts, and must beat its control on the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """When a number makes a label."""
+    """The thresholds at which a number becomes a label."""
 
     about: str
     threshold: float
@@ -128,7 +128,7 @@ _DESCRIPTIONS = {
 
 
 def _special(table: dict[str, xr.DataArray]) -> xr.DataArray:
-    """Nothing is chosen here, so that nothing need be held out: over all texts, as the lens `weights` counts heads."""
+    """Special tokens over all texts, as the lens `weights` counts heads: nothing is chosen, so nothing is held out."""
     whole = (table[""].fillna(0.0) * table["queries"]).sum(axes.PART) / table["queries"].sum(axes.PART)
     return RULES["special"].holds(whole) & (table["_count"].sum(axes.PART) >= FEWEST)
 
@@ -145,7 +145,7 @@ def _tables(moments: Moments) -> dict[str, dict[str, xr.DataArray]]:
 def _role_tables(
     tables: dict[str, Table], offsets: dict[str, Table], parsed: xr.Dataset | None, lens: "Roles"
 ) -> tuple[dict[str, Table], Table]:
-    """What each role is judged by, and what goes with it."""
+    """The number that each role is judged by, with its control."""
     rows = {name: {**tables[name], "over": tables[name][""] * np.nan} for name in RULES if name in tables}
     for name in CONTROLLED:
         over = tables[over_control(name)]
@@ -193,7 +193,7 @@ def _interval(share: float, error: float, count: int) -> tuple[float, float]:
 
 
 def _beaten(excess: xr.DataArray) -> xr.DataArray:
-    """Whether the control is beaten by enough; true where there is none."""
+    """Whether the number exceeds its control by enough; true if there is no control."""
     return (excess >= EXCESS) | ~excess[axes.ROLE].isin(_TESTED)
 
 

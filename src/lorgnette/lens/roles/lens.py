@@ -151,13 +151,13 @@ class Roles(Relations):
         return rows, shares
 
     def _intact(self, batch: Batch) -> "dict[Site, Float[Tensor, 'text head relation way']]":
-        """What each head finds in the texts as they are."""
+        """By site, what each head finds in the texts before they are shuffled; kept for the batch."""
         return batch.shared.setdefault(f"roles {id(self)}", {})
 
     def _over_control(
         self, site: Site, batch: Batch, control: str, shares: Float[Tensor, "text head relation way"]
     ) -> None:
-        """Take in how much more a head finds than a control of its does."""
+        """Add the excess of each head over its control."""
         excess = (self._intact(batch)[site] - shares)[..., None].expand(*shares.shape, len(PARTS))
         self.of_parser.add(site, **{over_control(control): (excess, self.weights[:, None])})
 
@@ -248,7 +248,7 @@ class Roles(Relations):
         return call.once(f"roles {id(self)}", made)
 
     def _controls(self, call: Call, batch: Batch) -> Float[Tensor, "text #head column"]:
-        """What each number is where there is nothing to it, as means over the same queries; 0 without a control.
+        """The control of each number: its value by chance, as a mean over the same queries; 0 without a control.
 
         Kinds of key: a row that gives all keys as much. Rare words: ranks permuted. The rest, what a word gives to one
         other token: what the other words give to that token.

@@ -1,4 +1,4 @@
-"""Against the control: the test over texts and its correction, and the parser that must beat three of them."""
+"""Tests of a head against its controls, over texts and corrected; a syntactic head must beat three of them."""
 
 import numpy as np
 import xarray as xr

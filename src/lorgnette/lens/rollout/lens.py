@@ -98,11 +98,11 @@ class Rollout(Lens):
         self._add(site, [products[site.name, measure] for measure in MEASURES], batch.queries(site))
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Let go of the products, which are as large as the weights of a head."""
+        """Free the products of matrices, which are as large as the weights of a head."""
         batch.shared.pop(f"rollout {id(self)}", None)
 
     def _add(self, site: Site, products: Sequence[Tensor | None], tokens: Tokens) -> None:
-        """Means over the tokens of each text, [text measure …]; a measure that a layer does not have weighs nothing."""
+        """Means over the tokens of each text, [text measure …]; a measure that a layer lacks has weight 0."""
         counts = tokens.mask.sum(-1).double()
         weights = counts if self.by == "token" else (counts > 0).double()
         known = torch.tensor([product is not None for product in products], device=weights.device)

@@ -13,7 +13,7 @@ from lorgnette import axes
 from lorgnette.errors import UserError, near
 from lorgnette.explaining.backward import EVEN
 from lorgnette.explaining.sources.measuring import MATTERS, SIGNALS, Sources, listed_names, used
-from lorgnette.explaining.sources.parts import asked, refuse_silent
+from lorgnette.explaining.sources.parts import answered_prompt, refuse_silent
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
@@ -103,7 +103,7 @@ class SourceSignals(Lens):
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Each prompt by itself: its copies with hidden parts are a batch."""
         for row, example in enumerate(batch.examples):
-            case = asked(self.subject, example, self.among, self.generation)
+            case = answered_prompt(self.subject, example, self.among, self.generation)
             if sum(case.among) < 2:
                 raise UserError(
                     f"The prompt {example.id!r} has one source ({', '.join(case.names)}): there is nothing to rank. "

@@ -12,7 +12,7 @@ from lorgnette.types import PreTrainedModel
 
 
 class GatesLearn:
-    """To be put before a Trainer class: gates are optimised, clipped, saved and resumed with the model.
+    """A mixin for Trainer classes that optimises, clips, saves and resumes gates together with the model.
 
     They form a parameter group of their own, with their own learning rate (log α must travel several units, weights
     must hardly move) and without decay, and are clipped by their own norm, so that λ does not change how far the
@@ -58,7 +58,7 @@ class GatesLearn:
 
 
 class _Steps(TrainerCallback):
-    """Around each step of the optimizer: gradients of all processes, clipped, and gone afterwards."""
+    """Averages the gates' gradients over processes and clips them before each optimizer step; then clears them."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer

@@ -118,7 +118,7 @@ class HeadGates(nn.Module, Penalty):
         return context * gate.to(context.dtype)[:, None, None]
 
     def see(self, call: Call) -> None:
-        """The penalty is about the gates, not about what is attended to."""
+        """Do nothing: the penalty depends on the gates alone."""
 
     def _draw(self) -> Float[Tensor, " gate"]:
         return sampled(self.log_alpha, torch.rand_like(self.log_alpha), self.temperature, self.stretch)
@@ -133,7 +133,7 @@ class HeadGates(nn.Module, Penalty):
         return self.target * min(1.0, self.steps / self.warmup)
 
     def begin(self, mask: Bool[Tensor, "batch token"] | None, extra: Mapping[str, Tensor]) -> None:
-        """A batch comes; gates need nothing of it."""
+        """Do nothing: the penalty does not depend on the batch."""
 
     @property
     def value(self) -> Float[Tensor, ""]:

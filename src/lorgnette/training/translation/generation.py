@@ -94,7 +94,7 @@ def _cap(source: list[int], longest: int) -> int:
 def _ended(
     ids: torch.Tensor, caps: list[int], config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase
 ) -> torch.Tensor:
-    """Each translation cut where it would have ended alone; the last token of one that is cut is the forced end."""
+    """Each translation, cut where it would have ended in a batch of its own: at its cap, less the forced end token."""
     lengths = [cap - 1 if config.forced_eos_token_id is not None else cap for cap in caps]
     place = torch.arange(ids.shape[1], device=ids.device)
     over = torch.tensor(caps, device=ids.device) < ids.shape[1]
