@@ -1,5 +1,7 @@
 """Coreference: the definition mention by mention, planted heads, the reader of chains, bad input."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_relations import word_level
@@ -11,7 +13,7 @@ from lorgnette.errors import UserError
 from lorgnette.lens.coreference.lens import Coreference, best_antecedents
 from lorgnette.looking.look import look
 from lorgnette.texts.annotated import share
-from lorgnette.texts.coreference import Mention, mentions_of, passages
+from lorgnette.texts.coreference import Mention, gap, mentions_of, passages, subjects_of
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 
@@ -84,6 +86,60 @@ def test_rules_by_hand():
     rules = data.baseline_accuracy.sel(kind="pronoun").sum("part")
     assert rules.sel(baseline="nearest") == 0.5  # the first "it": the cat; the second: the dog is nearer
     assert rules.sel(baseline="head_match") == 0.5  # the second "it" has the first
+
+
+def test_the_nearest_subject_counts_where_subjects_are_known():
+    """ "it" of text a: its nearest subject is the cat, and behind the dog still the cat's pronoun."""
+    known = replace(TEXTS[0], extra={**TEXTS[0].extra, "subjects": (1, 4)})
+    data = look(bert(), [known, TEXTS[1]], [Coreference()], progress=False)["coreference"].data
+    rules = data.baseline_accuracy.sel(kind="all", baseline="subject").sum("part")
+    assert rules == 1.0
+    counts = data.baseline_accuracy_count.sel(kind="all").sum("part")
+    assert counts.sel(baseline="subject") == 1
+    assert counts.sel(baseline="nearest") == 2
+    assert (data.over_baseline_count.sel(kind="all", baseline="subject").sum("part") == 1).all()
+    data = look(bert(), [TEXTS[1]], [Coreference()], progress=False)["coreference"].data
+    assert data.baseline_accuracy.sel(baseline="subject").isnull().all()
+
+
+def test_subjects_of_a_passage_come_from_its_trees(tmp_path):
+    subject = row(1, "He", 2, "Entity=(1-person-giv)", upos="PRON").replace("\tdep\t", "\tnsubj:pass\t")
+    sentence = f"{subject}\n{row(2, 'left', 0)}\n\n"
+    text = f"{HEAD}# sent_id = s1\n{sentence}# sent_id = s2\n{sentence}"
+    path = tmp_path / "gum.conllu"
+    path.write_text(text)
+    (passage,) = passages(corpora.corpus(path))
+    assert subjects_of(passage) == {0, 2}
+    assert subjects_of(Example("x", "a b", words=("a", "b"))) is None
+
+
+GAP = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n"
+ANN = "Ann Lee met J. Bo. Then Cy met Di's son, and he left"
+
+
+def gap_row(id, one, other, right, text=ANN):
+    where = [str(text.index(name)) for name in ("he left", one, other)]
+    coref = [str(right == name).upper() for name in (one, other)]
+    return "\t".join([id, text, "he", where[0], one, where[1], coref[0], other, where[2], coref[1], "page"]) + "\n"
+
+
+def test_gap_asks_for_one_of_two_names(tmp_path):
+    path = tmp_path / "gap.tsv"
+    behind = "he left Ann for Bo"
+    path.write_text(
+        GAP + gap_row("1", "Ann Lee", "Di", "Ann Lee") + gap_row("2", "Ann Lee", "J. Bo", "neither")
+        + gap_row("3", "Ann", "Bo", "Bo", behind) + gap_row("4", "Cy", "Di", "Di")
+    )  # fmt: skip
+    one, other = gap(path)
+    assert (one.id, other.id) == ("1", "4")
+    assert [(one.words[m.head], m.chain, m.kind) for m in mentions_of(one)] == [
+        ("Lee", "A", "proper"), ("Di", "B", "proper"), ("he", "A", "pronoun")]  # fmt: skip
+    # An initial ends no sentence: Ann is the first name of the first, Di of the second. Cy comes before Di.
+    assert [one.words[at] for at in one.extra["subjects"]] == ["Lee", "Di"]
+    assert [other.words[at] for at in other.extra["subjects"]] == ["Cy"]
+    path.write_text(GAP + gap_row("1", "Ann Lee", "Di", "Di").replace("\tDi\t", "\tDo\t1"))
+    with pytest.raises(UserError, match=r"gap\.tsv, line 2: no words 'Do' at character"):
+        list(gap(path))
 
 
 def test_the_planted_head_finds_its_antecedents_and_the_control_does_not():

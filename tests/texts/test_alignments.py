@@ -3,7 +3,7 @@
 import pytest
 
 from lorgnette.errors import UserError
-from lorgnette.texts.alignments import Links, given_alignments, links_from, pharaoh, read_alignments
+from lorgnette.texts.alignments import Links, given_alignments, hansards, links_from, pharaoh, read_alignments
 
 
 def test_naacl_counts_from_one_and_zero_is_no_word(tmp_path):
@@ -60,3 +60,19 @@ def test_other_lines_are_one_clear_line(tmp_path, text, message):
 def test_no_pairs():
     with pytest.raises(UserError, match=r"text 'x': the alignment is '7'; expected \(sure, possible\)"):
         links_from(7, "text 'x'")
+
+
+def test_sentence_pairs_with_their_links(tmp_path):
+    pairs, gold = tmp_path / "pairs", tmp_path / "gold"
+    pairs.write_text("a  b ||| c d \n  e ||| f\n")
+    gold.write_text("1-1 2p1\n1-1\n")
+    first, second = hansards(pairs, gold)
+    assert (first.id, first.text, first.target) == ("1", "a b", "c d")
+    assert first.extra["alignment"] == Links.of([(0, 0)], [(1, 0)])
+    assert (second.text, second.target) == ("e", "f")
+    gold.write_text("1-1\n")
+    with pytest.raises(UserError, match="not the same number of lines"):
+        list(hansards(pairs, gold))
+    pairs.write_text("a b\n")
+    with pytest.raises(UserError, match=r"line 1: 'a b\\n'; expected 'source \|\|\| target'"):
+        list(hansards(pairs, gold))

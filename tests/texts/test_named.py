@@ -7,6 +7,7 @@ import pytest
 import lorgnette.texts as lo
 from lorgnette.errors import UserError
 from lorgnette.texts.annotated import majority, mean_or_first, share
+from lorgnette.texts.coreference import mentions_of
 from lorgnette.texts.esnli import highlighted
 from lorgnette.texts.named import NAMED
 
@@ -54,6 +55,10 @@ COUNTS = {
     ("multi30k:de-en", "test"): 1000,
     ("parallel_en_ru:opensubtitles", None): 12178,
     ("parallel_en_ru:wmt", "test"): 27813,
+    ("hansards_en_fr", "test"): 447,
+    ("gap_coreference", "development"): 1378,
+    ("gap_coreference", "test"): 1371,
+    ("gap_coreference", "validation"): 298,
 }
 
 
@@ -178,3 +183,22 @@ def test_folders(tmp_path, monkeypatch):
 
 def test_names():
     assert tuple(lo.corpora()) == (*NAMED, "planted")
+
+
+def test_hansards_and_its_links(data):
+    examples = list(lo.corpus("hansards_en_fr", data=data))
+    links = [example.extra["alignment"] for example in examples]
+    assert (sum(len(each.sure) for each in links), sum(len(each.possible) for each in links)) == (4038, 17438)
+    known = examples[5]
+    source, target = known.text.split(), known.target.split()
+    assert {(source[i], target[j]) for i, j in links[5].sure} >= {("remember", "souvenons"), ("economy", "économie")}
+
+
+def test_gap_asks_for_one_of_two_names_before_the_pronoun(data):
+    for example in lo.corpus("gap_coreference:test", data=data):
+        one, other, pronoun = mentions_of(example)
+        assert max(one.end, other.end) <= pronoun.first
+        assert pronoun.chain in (one.chain, other.chain)
+        assert one.chain != other.chain
+        assert example.words[pronoun.head].lower() in ("he", "him", "his", "she", "her", "hers")
+        assert set(example.extra["subjects"]) <= {one.head, other.head}

@@ -1,12 +1,14 @@
 """Gold word alignments: which source word belongs to which target word, surely or possibly."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from lorgnette.errors import UserError
+from lorgnette.texts.example import Example
 from lorgnette.texts.files import existing_file, lines
 
 _NAACL = re.compile(r"\s*(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?(?:\s+[\d.]+)?\s*")
@@ -97,3 +99,20 @@ def _naacl(path: Path, rows: list[tuple[int, str]]) -> dict[str, Links]:
         if source and target:  # 0 stands for no word
             (possible if match[4] == "P" else sure)[str(sentence)].append((source - 1, target - 1))
     return {sentence: Links.of(sure[sentence], possible[sentence]) for sentence in sure}
+
+
+def hansards(pairs: Path, gold: Path) -> Iterator[Example]:
+    """The Canadian Hansards aligned by hand (Och & Ney 2000): `source ||| target` a line, and `1-1 1p2` a line.
+
+    Words are counted from 1, and p marks a possible link. Ids are line numbers; `extra["alignment"]` has the links.
+    """
+    for text, marked in zip_longest(lines(pairs), lines(gold)):
+        if text is None or marked is None:
+            raise UserError(f"{pairs} and {gold}: not the same number of lines, so not links of these sentences.")
+        number, line = text
+        source, bar, target = line.partition("|||")
+        if not bar:
+            raise UserError(f"{pairs}, line {number}: {line[:40]!r}; expected 'source ||| target'.")
+        links = pharaoh(marked[1], where=f"{gold}, line {number}", first=1)
+        words = " ".join(source.split()), " ".join(target.split())
+        yield Example(str(number), words[0], target=words[1], extra={"alignment": links})

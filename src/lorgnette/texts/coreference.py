@@ -1,13 +1,17 @@
 """Coreference: the mentions in a treebank's sentences, their chains, and passages made of the sentences."""
 
 import re
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import NamedTuple
 
 from lorgnette.errors import UserError
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
+from lorgnette.texts.tables import tsv_rows
+from lorgnette.types import Row
 
 KINDS = ("pronoun", "proper", "nominal")
 PASSAGE = 100
@@ -70,6 +74,58 @@ def _head(heads: Sequence[int], first: int, end: int) -> int:
     return next((word for word in range(first, end) if not first <= heads[word] - 1 < end), first)
 
 
+def subjects_of(example: Example) -> frozenset[int] | None:
+    """The words that are subjects of their clauses, from `extra["subjects"]` or the tree; None: nobody says."""
+    if "subjects" in example.extra:
+        return frozenset(example.extra["subjects"])
+    if example.relations is None:
+        return None
+    return frozenset(at for at, name in enumerate(example.relations) if name.partition(":")[0] == "nsubj")
+
+
+def gap(path: Path) -> Iterator[Example]:
+    """GAP (Webster et al. 2018): a pronoun, and two names before it of which one is its antecedent.
+
+    Left out are rows whose pronoun means neither name, and rows with a name behind the pronoun: nothing is to be chosen
+    there among what stands before. The head word of a name is its last word, where a decoder has seen all of it. GAP
+    has no trees; `extra["subjects"]` has the first of the two names in each sentence, because English puts subjects
+    first.
+    """
+    for number, row in tsv_rows(path):
+        if (example := _gap_example(row, f"{path}, line {number}")) is not None:
+            yield example
+
+
+def _gap_example(row: Row, where: str) -> Example | None:
+    text, places = row["Text"], [match.span() for match in re.finditer(r"\w+|[^\w\s]", row["Text"])]
+    begins, ends = ({span[side]: word for word, span in enumerate(places)} for side in (0, 1))
+    spans = {}
+    for name in ("A", "B", "Pronoun"):
+        start = int(row[f"{name}-offset"])
+        first, last = begins.get(start), ends.get(start + len(row[name]))
+        if first is None or last is None:
+            raise UserError(f"{where}: no words {row[name]!r} at character {start} of the text.")
+        spans[name] = first, last
+    own = [name for name in ("A", "B") if row[f"{name}-coref"].upper() == "TRUE"]
+    pronoun = spans["Pronoun"][0]
+    if len(own) != 1 or max(spans["A"][1], spans["B"][1]) >= pronoun:
+        return None
+    chains = {"A": "A", "B": "B", "Pronoun": own[0]}
+    kinds = {"A": "proper", "B": "proper", "Pronoun": "pronoun"}
+    mentions = [Mention(first, last + 1, last, chains[name], kinds[name]) for name, (first, last) in spans.items()]
+    ordered = tuple(sorted(mentions, key=lambda mention: mention.head))
+    stops = [match.end() for match in _SENTENCE_ENDS.finditer(text)]
+    firsts: dict[int, int] = {}
+    for mention in ordered[:2]:
+        firsts.setdefault(bisect(stops, places[mention.first][0]), mention.head)
+    words = tuple(text[start:end] for start, end in places)
+    extra = {"mentions": ordered, "subjects": tuple(firsts.values()), "url": row["URL"]}
+    return Example(row["ID"], text, words=words, extra=extra)
+
+
+_SENTENCE_ENDS = re.compile(r"(?<!\b[A-Z])[.!?]['\")\]]*(?=\s+['\"(\[]*[A-Z])")  # not behind an initial
+
+
 def passages(corpus: Corpus, words: int = PASSAGE) -> Corpus:
     """Consecutive sentences of a document joined into texts of at most `words` words, with their mentions.
 
@@ -95,8 +151,11 @@ def _passage(sentences: Sequence[Example], document: str | None) -> Example:
     forms: list[str] = []
     upos: list[str] = []
     mentions: list[Mention] = []
+    subjects: list[int] | None = []
     for example in sentences:
         at = len(forms)
+        own = subjects_of(example)
+        subjects = None if own is None or subjects is None else [*subjects, *(at + word for word in sorted(own))]
         forms += example.words or ()
         upos += example.tags.get("upos", ("_",) * len(example.words or ()))
         mentions += [m._replace(first=m.first + at, end=m.end + at, head=m.head + at) for m in mentions_of(example)]
@@ -105,5 +164,10 @@ def _passage(sentences: Sequence[Example], document: str | None) -> Example:
         text=" ".join(forms),
         words=tuple(forms),
         tags={"upos": tuple(upos)},
-        extra={"mentions": tuple(mentions), "document": document, "sentences": len(sentences)},
+        extra={
+            "mentions": tuple(mentions),
+            "document": document,
+            "sentences": len(sentences),
+            **({} if subjects is None else {"subjects": tuple(subjects)}),
+        },
     )

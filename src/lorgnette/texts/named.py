@@ -9,7 +9,8 @@ from pathlib import Path
 from lorgnette.errors import UserError, near
 from lorgnette.texts import annotated, sets
 from lorgnette.texts import esnli as nli
-from lorgnette.texts.coreference import passages
+from lorgnette.texts.alignments import hansards
+from lorgnette.texts.coreference import gap, passages
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import COMPRESSED, content, lines
@@ -153,6 +154,8 @@ NAMED: dict[str, Named] = {
         ),
     ),
     "parallel_en_ru": Named(("test",), _parallel_files, sets.parallel, variants=("tatoeba", "wmt", "opensubtitles")),
+    "hansards_en_fr": Named(("test",), lambda split, variant: ("enfr.src-tgt", "enfr.gold"), hansards),
+    "gap_coreference": Named(("development", "test", "validation"), _by_split("gap-{split}.tsv"), gap),
     "wikitext2": Named(
         ("valid", "test"),
         _by_split("{split}.txt"),

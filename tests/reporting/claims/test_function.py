@@ -215,7 +215,7 @@ def _(match, data):
 
 def coreference(draw):
     draw.sizes |= {"kind": ["all"], "part": ["development", "held_out"], "candidates": ["mentions", "words"]}
-    draw.sizes |= {"baseline": ["nearest", "head_match"]}
+    draw.sizes |= {"baseline": ["nearest", "head_match", "subject"]}
     variables = draw.mean("accuracy", (*PER_HEAD, "kind", "part", "candidates"))
     variables |= draw.mean("baseline_accuracy", ("kind", "part", "baseline"))
     return draw.result(
@@ -230,7 +230,7 @@ BY_RULE = r"(?: \(the difference is (not )?significant\))?"
     "coreference",
     rf"Head (\d+\.\d+), the best on one half of the texts, finds the antecedent of (\d+ %) of the mentions in the other"
     rf"(?: \(95 % CI ± (\d+ %)\))?; the nearest mention is correct for (\d+ %){BY_RULE}, the same head word for (\d+ %)"
-    rf"{BY_RULE}\.",
+    rf"{BY_RULE}, the nearest subject for (\d+ %){BY_RULE}\.",
 )
 def _(match, data):
     cells = data.sel(kind="all").sel(candidates="mentions")
@@ -241,7 +241,7 @@ def _(match, data):
     if match[3]:
         prints(match[3], t.ppf(0.975, n - 1) * se)
         assert number(match[3]) > 0
-    for place, rule in ((4, "nearest"), (6, "head_match")):
+    for place, rule in ((4, "nearest"), (6, "head_match"), (8, "subject")):
         prints(match[place], float(data["baseline_accuracy"].sel(kind="all", part="held_out", baseline=rule)))
         over = triples(cells, "over_baseline", part="held_out", baseline=rule)[match[1]]
         p = p_values({rule: over})[rule]

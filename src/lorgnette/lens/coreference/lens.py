@@ -1,6 +1,6 @@
-"""Which heads attend to the antecedent of a mention; baselines: the nearest mention, the same head word."""
+"""Which heads attend to the antecedent of a mention; baselines: nearest mention, same head word, nearest subject."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from lorgnette.statistics.estimate import Estimate
 from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import sites_between_words
 from lorgnette.texts.batch import Batch
-from lorgnette.texts.coreference import KINDS, mentions_of
+from lorgnette.texts.coreference import KINDS, mentions_of, subjects_of
 from lorgnette.texts.example import Example
 from lorgnette.types import ModelOutput
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 CANDIDATES = ("mentions", "words")
-RULES = ("nearest", "head_match")
+RULES = ("nearest", "head_match", "subject")
 
 
 def chosen(
@@ -53,6 +53,11 @@ def head_match(mention: int, heads: Sequence[int], words: Sequence[str]) -> int 
     return max(same, default=None)
 
 
+def subject_before(mention: int, heads: Sequence[int], subjects: Collection[int]) -> int | None:
+    """The last of the earlier mentions that is the subject of its clause; else none."""
+    return max((head for head in heads if head < heads[mention] and head in subjects), default=None)
+
+
 ALL_KINDS = ("all", *KINDS)
 
 
@@ -63,16 +68,17 @@ class Coreference(Lens):
 
     α is between words. Candidates j: head words of earlier mentions (`mentions`), or all other words (`words`). Only
     mentions with an antecedent in the same text count. By kind of mention: pronoun, proper, nominal. Baselines: the
-    nearest earlier mention, and the nearest with the same head word (none: not found). A hash of its id assigns a text
-    to the development or the held-out part; choose a head on one and report its accuracy on the other, as
-    `best_antecedents` does. Shares are over all mentions, standard errors over texts.
+    nearest earlier mention, the nearest with the same head word, and the nearest subject (none: not found), where
+    subjects are known. A hash of its id assigns a text to the development or the held-out part; choose a head on one
+    and report its accuracy on the other, as `best_antecedents` does. Shares are over all mentions, standard errors over
+    texts.
 
     What it does not tell you: whether the model resolves coreference. Any head that attends to repeated words finds
     repeated mentions.
     """
 
     name: ClassVar[str] = "coreference"
-    summary: ClassVar[str] = "which heads attend to the antecedent of a mention (treebank with entities, such as GUM)"
+    summary: ClassVar[str] = "which heads attend to the antecedent of a mention (GUM, GAP)"
     reads = frozenset({"cpu"})
 
     def __init__(self, development: Share = 0.5) -> None:
@@ -102,7 +108,7 @@ class Coreference(Lens):
             values = torch.stack([self._shares(attention[text], tasks) for text, tasks in self.tasks.items()])
             over = values[:, :, None, CANDIDATES.index("mentions")] - self.rules[:, None]  # [text head rule kind]
             over = over[..., None].expand(*over.shape, len(PARTS))
-            self.over_rules.add(site, list(self.tasks), over_baseline=(over, self.weights[:, None, None]))
+            self.over_rules.add(site, list(self.tasks), over_baseline=(over, self.of_rule[:, None]))
             values = values[..., None].expand(*values.shape, len(PARTS))
             self.of_heads.add(site, list(self.tasks), accuracy=(values, self.weights[:, None, None]))
 
@@ -133,7 +139,11 @@ class Coreference(Lens):
             self.counted += self.weights.sum(0).to(self.counted)  # [kind part]
             self.rules: Tensor = torch.stack([tasks.rules for tasks in self.tasks.values()])
             rules = self.rules[..., None].expand(*self.rules.shape, len(PARTS))
-            self.of_rules.add(None, list(self.tasks), baseline_accuracy=(rules, self.weights[:, None]))
+            known = torch.tensor(
+                [[tasks.with_subjects or rule != "subject" for rule in RULES] for tasks in self.tasks.values()]
+            )
+            self.of_rule: Tensor = self.weights[:, None] * known[..., None, None]  # [text rule kind part]
+            self.of_rules.add(None, list(self.tasks), baseline_accuracy=(rules, self.of_rule))
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Let go of the batch."""
@@ -160,8 +170,8 @@ def best_antecedents(result: Result, *, least: int = 10) -> "pd.DataFrame":
     """For each kind of mention and candidates the head that is best on the development part, tested on the held-out.
 
     Columns: kind, candidates, stack, layer, head, development, accuracy (held out) with low and high (95 %), pairs
-    (held-out mentions), and the rules on the same part: nearest, head_match. Kinds with fewer than `least` mentions in
-    either part are left out.
+    (held-out mentions), and the rules on the same part: nearest, head_match, subject (NaN where nobody says which words
+    are subjects). Kinds with fewer than `least` mentions in either part are left out.
     """
     import pandas as pd
 
@@ -190,11 +200,11 @@ class _Tasks(NamedTuple):
     kinds: Float[Tensor, "mention kind"]
     counts: Float[Tensor, " kind"]
     rules: Float[Tensor, "rule kind"]
+    with_subjects: bool  # somebody says which words are subjects
 
 
 def _tasks(example: Example, visible: Bool[Tensor, " word"]) -> tuple[_Tasks | None, tuple[int, int, int]]:
     mentions = mentions_of(example)
-    assert example.words is not None
     heads = [mention.head for mention in mentions]
     size = len(visible)
     rows, unseen = [], 0
@@ -215,12 +225,23 @@ def _tasks(example: Example, visible: Bool[Tensor, " word"]) -> tuple[_Tasks | N
     others = torch.stack([visible & (torch.arange(size) != m.head) for _, m, _ in rows])
     kinds = torch.tensor([[1.0, *(float(m.kind == kind) for kind in KINDS)] for _, m, _ in rows], dtype=torch.float64)
     counts = kinds.sum(0)
-    hits = torch.tensor(
-        [
-            [float(nearest(number, heads) in gold), float(head_match(number, heads, example.words) in gold)]
-            for number, _, gold in rows
-        ],
+    rules = _rules_found(example, heads, [(number, gold) for number, _, gold in rows]).mT @ kinds / counts.clamp(min=1)
+    place = torch.tensor([m.head for _, m, _ in rows])
+    known = subjects_of(example) is not None
+    return _Tasks(place, earlier, others, right, kinds, counts, rules, known), total
+
+
+def _rules_found(
+    example: Example, heads: Sequence[int], rows: Sequence[tuple[int, set[int]]]
+) -> Float[Tensor, "mention rule"]:
+    """1 where a rule finds one of a mention's antecedents."""
+    assert example.words is not None
+    subjects = subjects_of(example) or frozenset()
+    found = [
+        (nearest(number, heads), head_match(number, heads, example.words), subject_before(number, heads, subjects))
+        for number, _ in rows
+    ]
+    return torch.tensor(
+        [[float(one in gold) for one in each] for each, (_, gold) in zip(found, rows, strict=True)],
         dtype=torch.float64,
     )
-    place = torch.tensor([m.head for _, m, _ in rows])
-    return _Tasks(place, earlier, others, right, kinds, counts, hits.mT @ kinds / counts.clamp(min=1)), total

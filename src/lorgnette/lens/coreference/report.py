@@ -20,7 +20,8 @@ _LEAST = 0.005
 
 def figures(result: Result) -> list[Figure]:
     rules = result.data["baseline_accuracy"].sel({KIND: "all", PART: "held_out"})
-    baselines = ", ".join(f"{name} {float(rules.sel({BASELINE: name})):.3f}" for name in rules[BASELINE].values)
+    rates = {str(name): float(rules.sel({BASELINE: name})) for name in rules[BASELINE].values}
+    baselines = ", ".join(f"{name} {rate:.3f}" for name, rate in rates.items() if rate == rate)
     title = "Share of mentions whose head word attends most to an antecedent"
     figure = variable_figure(result, "accuracy", title, kind="all", part="held_out")
     table = best_antecedents(result)
@@ -38,8 +39,9 @@ def findings(result: Result) -> Iterator[Finding]:
     best = ranked[0]
     at: dict[str, str | int] = {KIND: "all", PART: "held_out"}
     found = Estimate.of(result.data, "accuracy", {**at, CANDIDATES: "mentions", LAYER: best.layer, HEAD: best.head})
-    rules = {name: Estimate.of(result.data, "baseline_accuracy", {**at, BASELINE: name})
-             for name in ("nearest", "head_match")}  # fmt: skip
+    every = {str(name): Estimate.of(result.data, "baseline_accuracy", {**at, BASELINE: name})
+             for name in result.data[BASELINE].values}  # fmt: skip
+    rules = {name: rule for name, rule in every.items() if rule.value == rule.value}  # nobody may know the subjects
     numbers: Json = {"best": f"{best.layer}.{best.head}", "found": float(found.value), "half": float(found.half)}
     interval = " (95 % CI ± {half:.0%})" if numbers["half"] >= _LEAST else ""
     numbers |= {name: float(rule.value) for name, rule in rules.items()}
@@ -47,13 +49,19 @@ def findings(result: Result) -> Iterator[Finding]:
     for name, rule in rules.items():
         where = {**at, BASELINE: name, LAYER: best.layer, HEAD: best.head}
         told[name] = difference(result.data, "over_baseline", where, found, rule).significant().removeprefix("; ")
-    said = {name: f" ({words})" if words else "" for name, words in told.items()}
+    said = [f"{_RULES[name]} for {{{name}:.0%}}" + (f" ({words})" if words else "") for name, words in told.items()]
     yield Finding(
         "Head {best}, the best on one half of the texts, finds the antecedent of {found:.0%} of the mentions in the "
-        f"other{interval}; the nearest mention is correct for {{nearest:.0%}}{said['nearest']}, the same head word "
-        f"for {{head_match:.0%}}{said['head_match']}.",
+        f"other{interval}; {', '.join(said)}.",
         numbers,
     )
+
+
+_RULES = {
+    "nearest": "the nearest mention is correct",
+    "head_match": "the same head word",
+    "subject": "the nearest subject",
+}
 
 
 REPORT = LensReport(
