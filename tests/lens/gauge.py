@@ -5,6 +5,7 @@ import transformers as hf
 from tiny import LLAMA, tokenizer
 from tiny.models import peaked
 
+from lorgnette.attending import Tap
 from lorgnette.models.linear import linear_weights
 from lorgnette.subject import Subject
 
@@ -20,13 +21,34 @@ def shift_values(subject, size=1.0, seed=0):
     """Add a constant to all values of every head, and take it out of the bias behind the heads."""
     generator = torch.Generator().manual_seed(seed)
     for around in subject.anatomy.sites:
-        output, _ = around.output_weights()
         _, bias = around.value.weights(around.groups)
-        constant = (size * torch.randn(bias.shape, generator=generator)).to(bias)
-        with torch.no_grad():
-            bias += constant  # a view of the model's own
-            each = constant.repeat_interleave(around.heads // around.groups, 0)
-            linear_weights(around.output)[1].sub_(torch.einsum("hd,hdm->m", each, output))
+        _move(around, (size * torch.randn(bias.shape, generator=generator)).to(bias))
+
+
+def mean_values_moved(subject, examples):
+    """Take from the values of every head their mean over all tokens of the texts, and add it to the bias behind."""
+    totals, counts = {}, {}
+
+    class Values(Tap):
+        def see(self, call):
+            totals[call.site] = totals.get(call.site, 0.0) + call.grouped_value[0].double().sum(-2)
+            counts[call.site] = counts.get(call.site, 0) + call.grouped_value.shape[-2]
+
+    for example in examples:
+        with torch.no_grad(), subject.tapped(Values()):
+            subject.run(subject.encode([example]), return_dict=True)
+    for site, around in zip(subject.sites, subject.anatomy.sites, strict=True):
+        _move(around, -totals[site] / counts[site])
+
+
+def _move(around, constant):
+    """A constant of each group of heads from the bias behind the heads into the values."""
+    output, _ = around.output_weights()
+    _, bias = around.value.weights(around.groups)
+    with torch.no_grad():
+        bias += constant  # a view of the model's own
+        each = constant.repeat_interleave(around.heads // around.groups, 0)
+        linear_weights(around.output)[1].sub_(torch.einsum("hd,hdm->m", each.to(output), output))
 
 
 def logits(subject, examples):

@@ -25,6 +25,15 @@ def centred(vectors: Float[Tensor, "*rest dim"], constant: Float[Tensor, "*#rest
     return out.masked_fill(out.norm(dim=-1, keepdim=True) <= _ROUNDING * torch.finfo(wide).eps * size, 0.0)
 
 
+def refuse_learnt_sink(call: Call) -> None:
+    """A learnt sink takes a part of every row, so that a constant in the values is no constant in the output."""
+    if call.scores.sink is not None:
+        raise UserError(
+            f"The values of {call.site} cannot be centred: a learnt sink takes a part of every row, so that a "
+            "constant in the values is no constant in the output. Look without centred=true."
+        )
+
+
 class CentredCall(Call):
     """A call with one constant c per head subtracted from its values; its context is y_i − c, as rows sum to 1.
 
@@ -36,11 +45,7 @@ class CentredCall(Call):
     constant: Float[Tensor, "head dim"]
 
     def __init__(self, call: Call, constant: Float[Tensor, "head dim"]) -> None:
-        if call.scores.sink is not None:
-            raise UserError(
-                f"The values of {call.site} cannot be centred: a learnt sink takes a part of every row, so that a "
-                "constant in the values is no constant in the output. Look without centred=true."
-            )
+        refuse_learnt_sink(call)
         value = call.grouped_value
         constant = constant[:, : value.shape[-1]]
         by_group = constant.unflatten(0, (value.shape[1], -1))[:, 0]  # heads of a group share their values

@@ -1,6 +1,6 @@
 """One pass forward and one backward: relevance of every token and of every head of every layer at once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from lorgnette.attending import Recorder, Site, Tap
+from lorgnette.contributions.centred import centred
 from lorgnette.errors import UserError
 from lorgnette.explaining.explanation import Explanation, masked
 from lorgnette.explaining.inputs import own_words, states_begun, without_words, word_tables, words_changed
@@ -28,7 +29,13 @@ from lorgnette.types import Json, ModelOutput
 
 
 def propagated(
-    subject: Subject, batch: Batch, method: str, target: Target = None, *, biases: bool = False
+    subject: Subject,
+    batch: Batch,
+    method: str,
+    target: Target = None,
+    *,
+    biases: bool = False,
+    constants: Mapping[Site, Float[Tensor, "head dim"]] | None = None,
 ) -> Explanation:
     """Relevance by the rules of a method: R = x ⊙ c, where c is the gradient that the rules make of the true one.
 
@@ -43,8 +50,12 @@ def propagated(
     tokens by |⟨b, x_{←k}⟩|, which is not linear, its other options by norm, evenly or to [CLS]. The paper has no gated
     feed-forward parts: each factor of a product takes half here. In contrast to "ah", position and type count as part
     of their token.
+
+    `constants` are parts of the heads' outputs that count as biases: a head has the relevance of what is left of its
+    output, (y − constant) ⊙ c. It is for rules that split y evenly over its terms; those of Voita et al. give shares by
+    size or sign, which a constant changes for all that lies below.
     """
-    return _RelevancePass(subject, batch, RULES[method], biases=biases).explanation(method, target)
+    return _RelevancePass(subject, batch, RULES[method], biases=biases, constants=constants).explanation(method, target)
 
 
 def edge_relevance(
@@ -63,6 +74,8 @@ def edge_relevance(
 
 
 EVEN = ("ah", "attnlrp", "gradient_x_input")
+CENTRED = (*EVEN, "decompx")
+"""Methods whose relevance of a head is its output times a rate that a constant in the values does not change."""
 
 
 def relevance_by_part(
@@ -82,10 +95,18 @@ class _RelevancePass:
     """One pass over one batch with the rules in place, and the leaves of its graph."""
 
     def __init__(
-        self, subject: Subject, batch: Batch, rules: Rules, *, way: float | None = None, biases: bool = False
+        self,
+        subject: Subject,
+        batch: Batch,
+        rules: Rules,
+        *,
+        way: float | None = None,
+        biases: bool = False,
+        constants: Mapping[Site, Float[Tensor, "head dim"]] | None = None,
     ) -> None:
         _refuse_unruled(subject, rules)
         self.subject, self.batch, self.rules, self.way = subject, batch, rules, way
+        self.constants = constants
         self.words: list[Tensor] = []
         self.steps: list[Tensor] = []  # what the gradient is multiplied by: the vectors, or how far they have come
         self.nothing = None if way is None else without_words(subject)
@@ -155,7 +176,12 @@ class _RelevancePass:
         gradients = iter(zip(leaves, grads, strict=True))
         words = [_sum(step, next(gradients)[1], last=1) for step in self.steps]
         added = [_sum(*next(gradients), last=1) for _ in self.added]
-        by_head = {site: _sum(*next(gradients), last=2) for site in heads}
+        by_head = {}
+        for site in heads:
+            output, gradient = next(gradients)
+            if self.constants is not None:
+                output = centred(output.detach(), self.constants[site][:, None, : output.shape[-1]])
+            by_head[site] = _sum(output, gradient, last=2)
         for (_, gradient), one in zip(gradients, biased, strict=True):
             if gradient is not None and leaked is not None:
                 leaked = leaked + (gradient * one.bias).reshape(len(leaked), -1).sum(-1)  # OPT puts its texts in a row

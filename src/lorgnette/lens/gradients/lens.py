@@ -1,6 +1,6 @@
 """How sensitive the loss is to each attention weight: |∂loss/∂α|."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
@@ -14,7 +14,9 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.constraints import Seed
+from lorgnette.contributions.centred import refuse_learnt_sink
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.pairs import Pairs
@@ -39,11 +41,14 @@ class Graph(Tap):
 
     Give it to a pass from the `taps` of a lens that reads "gradients", or to `subject.tapped` under
     `torch.enable_grad`.
-    A model whose parameters are frozen works too: the weights themselves are where the graph then begins.
+    A model whose parameters are frozen works too: the weights themselves are where the graph then begins. `constant`
+    names a part of the values that counts as a bias: gradients are then those of the values without it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, constant: Callable[[Site], Float[Tensor, "head dim"]] | None = None) -> None:
         self.calls: dict[Site, InGraph] = {}
+        self.contexts: dict[Site, Tensor] = {}
+        self.constant = constant
 
     def weights(
         self, call: Call, weights: Float[Tensor, "batch head query key"]
@@ -59,13 +64,24 @@ class Graph(Tap):
         self, call: Call, context: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch head query dim"]:
         # Asked for here so that it is in the graph: a lens that asks first, without gradients, would cut the graph.
+        if self.constant is not None:
+            refuse_learnt_sink(call)
+            self.contexts[call.site] = context
         return context
 
     def gradients(self, loss: Float[Tensor, ""]) -> dict[Site, Float[Tensor, "batch head query key"]]:
-        """∂loss/∂α of every call, from one backward pass; parameters get no gradient. The graph is freed."""
-        sites = list(self.calls)
-        gradients = torch.autograd.grad(loss, [self.calls[site].weights for site in sites], materialize_grads=True)
-        return dict(zip(sites, gradients, strict=True))
+        """∂loss/∂α of every call, from one backward pass; parameters get no gradient. The graph is freed.
+
+        With y_i = Σ_j α_ij v_j it is ⟨∂loss/∂y_i, v_j⟩, so a constant c in the values adds ⟨∂loss/∂y_i, c⟩ to each.
+        """
+        leaves = [call.weights for call in self.calls.values()] + list(self.contexts.values())
+        found = torch.autograd.grad(loss, leaves, materialize_grads=True)
+        of_weights = dict(zip(self.calls, found[: len(self.calls)], strict=True))
+        for site, of_context in zip(self.contexts, found[len(self.calls) :], strict=True):
+            assert self.constant is not None
+            constant = self.constant(site)[:, : of_context.shape[-1]].to(of_context)
+            of_weights[site] = of_weights[site] - torch.einsum("bhqd,hd->bhq", of_context, constant)[..., None]
+        return of_weights
 
 
 COLUMNS = (*CATEGORIES, "all")
@@ -80,11 +96,15 @@ class Gradients(Lens):
     or of 15 % masked tokens. The mean is over pairs of a non-padding query and a visible key of that category, then
     over texts (`by="token"` weights a text by its pairs).
 
+    `centred` takes from the values of each head their mean over the corpus, which is read once before: a constant that
+    could as well be a bias moves all gradients of a row alike (docs/gauge.md).
+
     What it does not tell you: the effect of a large change. The gradient is local, a saturated softmax may have large
     gradients, and the weights of a row sum to one, so one cannot grow alone.
     """
 
     seed: int
+    centred: bool
 
     name: ClassVar[str] = "gradients"
     summary: ClassVar[str] = "how sensitive the loss is to the attention weights: |∂loss/∂α| by category of token"
@@ -93,10 +113,17 @@ class Gradients(Lens):
         "slope": Signal("|∂L/∂α| over all pairs", variable("gradient", {axes.CATEGORY: "all"})),
     }
 
-    def __init__(self, by: By = "text", seed: Seed = 0) -> None:
+    def __init__(self, by: By = "text", seed: Seed = 0, *, centred: bool = False) -> None:
         super().__init__()
-        self.by, self.seed = by, seed
+        self.by, self.seed, self.centred = by, seed, centred
+        self.centring: Centring = Centring(self, on=centred)
         self.graph: Graph | None = None
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         self.task: str = task_of(subject)
@@ -107,8 +134,11 @@ class Gradients(Lens):
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
         if self.task == "masked":
             return ()  # other lenses look at the text as it is: the masked one has a pass of its own
-        self.graph = Graph()
+        self.graph = self._graph()
         return (self.graph,)
+
+    def _graph(self) -> Graph:
+        return Graph((lambda site: self.centring.mean("value", site)) if self.centred else None)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """One backward pass."""
@@ -116,7 +146,7 @@ class Gradients(Lens):
         with torch.enable_grad():
             if self.task == "masked":
                 hidden, labels = masked(self.subject, batch, seed=self.seed)
-                graph = Graph()
+                graph = self._graph()
                 with self.subject.tapped(graph):
                     outputs = self.subject.run(hidden, return_dict=True)
             assert graph is not None
@@ -149,7 +179,7 @@ class Gradients(Lens):
         variables["gradient"].attrs["description"] = f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}"
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "by": self.by, "seed": self.seed}
-        return result
+        return self.centring.mark(result)
 
     def _over_all(self) -> dict[str, xr.DataArray]:
         """The mean over heads on weights of a special token minus that on all weights, paired over texts."""

@@ -1,6 +1,6 @@
 """How much of a prediction passes through each head and comes from each category of token."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
@@ -8,11 +8,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
+from lorgnette.attending import Call
 from lorgnette.constraints import OneOf
+from lorgnette.contributions.centred import refuse_learnt_sink
+from lorgnette.errors import UserError
 from lorgnette.explaining import Explanation, Target, explain
+from lorgnette.explaining.backward import CENTRED, propagated
 from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import require_head
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, variable
@@ -35,12 +40,16 @@ class Relevance(Lens):
     The largest logit of each text is explained, or `target` (see `explain`); for a translation, the sum over all tokens
     of the reference, before normalisation. Means are over texts. Costs one forward and one backward pass of its own.
 
+    `centred` takes from each head the relevance of the constant part of its values, their mean over the corpus, which
+    is read once before: that constant could as well be a bias (docs/gauge.md).
+
     What it does not tell you: what the model would predict without the head (see `importance`). A head whose positive
     and negative relevance cancel has little, however much passes through it.
     """
 
     method: str
     target: Target
+    centred: bool
 
     name: ClassVar[str] = "relevance"
     summary: ClassVar[str] = "how much of the prediction passes through each head (layer-wise relevance propagation)"
@@ -53,9 +62,23 @@ class Relevance(Lens):
         ),
     }
 
-    def __init__(self, method: Annotated[str, OneOf(RULES)] = "attnlrp", target: Target = None) -> None:
+    def __init__(
+        self, method: Annotated[str, OneOf(RULES)] = "attnlrp", target: Target = None, *, centred: bool = False
+    ) -> None:
         super().__init__()
-        self.method, self.target = method, target
+        if centred and method not in CENTRED:
+            raise UserError(
+                f"relevance with centred=true is for the methods {', '.join(CENTRED)}: those of Voita et al. share by "
+                f"the size or sign of every term, and a constant changes them all. Got {method!r} instead."
+            )
+        self.method, self.target, self.centred = method, target, centred
+        self.centring: Centring = Centring(self, on=centred)
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         require_head(subject)
@@ -64,8 +87,12 @@ class Relevance(Lens):
         self.pairs: tuple[Pairs, ...] = (Pairs(self.of_heads, "relevance"), Pairs(self.of_layers, "layer_share"))
         self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
 
+    def update(self, call: Call, batch: Batch) -> None:
+        if self.centred:
+            refuse_learnt_sink(call)
+
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        explanation = explain(self.subject, batch, self.method, self.target)
+        explanation = self._explained(batch)
         stacks: dict[str, Tensor] = {}
         for site, heads in explanation.heads.items():
             size = heads.abs().sum(-1)
@@ -77,6 +104,12 @@ class Relevance(Lens):
             share = heads.abs().sum(-1) / whole.where(whole > 0, 1.0)
             self.of_layers.add(site, layer_share=(share, whole > 0))
         self.of_tokens.add(token_share=_by_kind(explanation, batch))
+
+    def _explained(self, batch: Batch) -> Explanation:
+        if not self.centred:
+            return explain(self.subject, batch, self.method, self.target)
+        constants = {site: self.centring.mean("value", site) for site in self.sites}
+        return propagated(self.subject, batch, self.method, self.target, constants=constants)
 
     def compute(self) -> Result:
         """Shares of heads, layers and kinds of token."""
@@ -95,7 +128,7 @@ class Relevance(Lens):
             variables |= pairs.q()
         result = self.result(variables)
         result.data.attrs |= {"method": self.method, "target": str(self.target)}
-        return result
+        return self.centring.mark(result)
 
 
 def _by_kind(explanation: Explanation, batch: Batch) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:

@@ -16,6 +16,7 @@ from lorgnette.constraints import Interval, Share
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.lens.base import Lens
+from lorgnette.lens.centring import Centring
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS, Relations, in_parts
 from lorgnette.lens.roles.formulas import (
@@ -70,13 +71,15 @@ class Roles(Relations):
     are over the queries that are words (no special tokens) and for which the question makes sense, pooled over the
     part, with standard errors over texts. With a treebank a head is also tested as a parser, by the `relations` lens,
     of which this is one. Ranks of rare words are counted in the corpus, which `look` goes through once before, or
-    `FrequencyRanks` by word-piece id.
+    `FrequencyRanks` by word-piece id. `centred` asks whether a head is dead without the mean of its values over the
+    corpus, a constant that could as well be a bias (docs/gauge.md); all other roles are about weights.
 
     What it does not tell you: whether the head matters (see `importance`). A label only describes where the attention
     goes.
     """
 
     least: int
+    centred: bool
 
     name: ClassVar[str] = "roles"
     summary: ClassVar[str] = "roles of heads: positional, syntactic, rare words, special tokens, broad, dead …"
@@ -88,15 +91,22 @@ class Roles(Relations):
         relations: Sequence[str] | None = None,
         development: Share = 0.5,
         least: Annotated[int, Interval(1)] = 20,
+        centred: bool = False,
     ) -> None:
         super().__init__(relations, development=development)
-        self.source, self.least = ranks, least
+        self.source, self.least, self.centred = ranks, least, centred
+        self.centring: Centring = Centring(self, on=centred)
         self.ranks: tuple[Tensor, Tensor] | None = None
 
     def needs(self) -> Sequence[Lens]:
-        return (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
+        counts = (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
+        return (*counts, *self.centring.needs())
 
     def take(self, results: Mapping[str, Result]) -> None:
+        if self.centred:
+            self.centring.take(results)
+        if "piece_counts" not in results:
+            return
         counts = results["piece_counts"].data["pieces"].values
         both = [rank_table(counted(dict(enumerate(side.tolist())), "corpus"), len(side)) for side in counts]
         self.ranks = (both[0], both[1])
@@ -213,7 +223,7 @@ class Roles(Relations):
         site = call.site
         queries, keys = batch.queries(site), batch.keys(site)
         kinds = _kinds(keys)
-        norms = transformed_norms_of(call, self.projections[site])
+        norms = transformed_norms_of(self.centring(call), self.projections[site])
         features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
         repeated = self._repeated(call, batch)
 
@@ -332,7 +342,7 @@ class Roles(Relations):
         result.data.attrs |= {"control_texts": texts, "control_tokens": tokens}
         if parsed is not None:
             result.data.attrs |= parsed.attrs
-        return result
+        return self.centring.mark(result)
 
 
 def _kinds(keys: Tokens) -> Bool[Tensor, "text key kind"]:
