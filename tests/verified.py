@@ -23,7 +23,7 @@ from tiny.architectures import model_of_type, text_types  # noqa: E402
 from lorgnette.errors import UserError  # noqa: E402
 from lorgnette.explaining.rules import unruled  # noqa: E402
 from lorgnette.models.anatomy import PARTS  # noqa: E402
-from lorgnette.models.families import prunable_types, record_of  # noqa: E402
+from lorgnette.models.families import head_prunable_types, record_of  # noqa: E402
 from lorgnette.models.families.verified import FILE, Verified, page, table  # noqa: E402
 from lorgnette.subject import Subject  # noqa: E402
 
@@ -50,7 +50,7 @@ def verified(kind: str) -> Verified:
     compared = all(one.made for one in checks if "eager" in one.name)
     lacks = tuple(part for part in PARTS if not anatomy.knows(part))
     relevance = "mixing" not in lacks and unruled(model) is None
-    return Verified(kind, "exact", known, lacks, kind in prunable_types(), relevance, eager=compared)
+    return Verified(kind, "exact", known, lacks, kind in head_prunable_types(), relevance, eager=compared)
 
 
 def _first(error: Exception) -> str:

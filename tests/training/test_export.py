@@ -10,24 +10,26 @@ import sys, warnings
 import numpy as np, onnxruntime, torch, transformers as hf
 from lorgnette.attending import Site
 from lorgnette.training.pruning.export import export_onnx
-from lorgnette.training.pruning.removal import remove_heads
+from lorgnette.training.pruning.removal import remove_parts
 torch.manual_seed(0)
-size = dict(vocab_size=50, d_model=16, encoder_layers=1, decoder_layers=2, encoder_attention_heads=4,
+size = dict(vocab_size=50, d_model=16, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
     decoder_attention_heads=4, encoder_ffn_dim=16, decoder_ffn_dim=16, pad_token_id=0, eos_token_id=1,
     decoder_start_token_id=0, forced_eos_token_id=1, max_position_embeddings=32)
-bert = dict(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16,
+bert = dict(vocab_size=50, hidden_size=16, num_hidden_layers=3, num_attention_heads=4, intermediate_size=16,
     max_position_embeddings=32)
 llama = dict(bert, num_key_value_heads=2, head_dim=4, pad_token_id=0, eos_token_id=1, bos_token_id=2)
 if sys.argv[1] == "llama":  # a whole group, a part of one: keys of unequal groups, and a layer without heads
-    model = hf.LlamaForCausalLM(hf.LlamaConfig(**dict(llama, num_hidden_layers=3)))
-    kept = {Site("decoder", "self", 0): [2, 3], Site("decoder", "self", 1): [0, 1, 3], Site("decoder", "self", 2): []}
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(**dict(llama, num_hidden_layers=4)))
+    kept = {Site("decoder", "self", 0): [2, 3], Site("decoder", "self", 1): [0, 1, 3], Site("decoder", "self", 3): []}
 elif sys.argv[1] == "marian":
     model = hf.MarianMTModel(hf.MarianConfig(**size))
     kept = {Site("encoder", "self", 0): [1, 3], Site("decoder", "self", 0): [], Site("decoder", "cross", 1): [2]}
 else:
     model = hf.MPNetForSequenceClassification(hf.MPNetConfig(**bert, pad_token_id=1))
     kept = {Site("encoder", "self", 0): [0, 3], Site("encoder", "self", 1): []}
-small = remove_heads(model.eval(), kept)
+stack = "decoder" if sys.argv[1] == "llama" else "encoder"
+kept |= {Site(stack, "feed-forward", 0): [1, 2, 5], Site(stack, "feed-forward", 1): [], Site(stack, "layer", 2): []}
+small = remove_parts(model.eval(), kept)
 if sys.argv[1] == "mpnet":
     small = small.double().train()  # as the caller has it, so it stays
 def batch(rows, columns, target):

@@ -16,7 +16,7 @@ from lorgnette.errors import CaptureError, UserError
 from lorgnette.models.classifier import SelfAttentionClassifier
 from lorgnette.models.classifier.presets import preset
 from lorgnette.models.families import anatomy_of
-from lorgnette.models.pruned.slicing import NoHeads
+from lorgnette.models.pruned import slicing
 from lorgnette.models.pruned.stock import stock_model
 from lorgnette.models.tapping import tapped
 from lorgnette.training.gates.gates import HeadGates
@@ -251,7 +251,7 @@ def test_an_emptied_first_layer_feeds_the_cache(family, fed, monkeypatch):
     """Positions come from the cache of layer 0: without an entry there every token would be the first."""
     _, _, _, small = without_layer(family, 0)
     if not fed:
-        monkeypatch.setattr(NoHeads, "_feed", lambda *_: None)
+        monkeypatch.setattr(slicing, "feed_cache", lambda *_: None)
     steps, whole = stepwise(small, inputs(small, (7,)))
     assert ((steps - whole).abs().max() < 1e-10) == fed
 
@@ -303,7 +303,7 @@ def test_wrong_heads_are_told():
     with pytest.raises(UserError, match="no heads there"):
         remove_heads(model, {Site("decoder", "self", 0): [1]})
     with pytest.raises(CaptureError, match="heads cannot be removed from its family"):
-        remove_heads(tiny_model("albert"), {Site("encoder", "self", 0): [1]})
+        remove_heads(tiny_model("deberta"), {Site("encoder", "self", 0): [1]})
 
 
 def test_a_wrapped_forward_does_not_run_the_original():

@@ -4,14 +4,23 @@ from dataclasses import replace
 
 from torch import nn
 
-from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
+from lorgnette.models.families.record import Cut, Family, FeedForwardLayout, Positions, Stack, fused, separate
 from lorgnette.models.shims import bloom, falcon, gpt_neo, gptj
 from lorgnette.types import PretrainedConfig
 
 GPT2 = Family(
     "gpt2",
     ("gpt2",),
-    (Stack("decoder", "", "h", (fused("attn", "c_attn", "attn.c_proj", "ln_1", order="pre"),)),),
+    (
+        Stack(
+            "decoder",
+            "",
+            "h",
+            (fused("attn", "c_attn", "attn.c_proj", "ln_1", order="pre"),),
+            feed_forward=FeedForwardLayout(("mlp.c_fc",), "mlp.c_proj", "n_inner"),
+            depth="n_layer",
+        ),
+    ),
     heads=("n_head", "num_attention_heads"),
     cut=Cut(("c_attn",), "c_proj", ("num_heads",), ("split_size",), parts=3, dropout="resid_dropout"),
 )
@@ -19,18 +28,31 @@ GPT2 = Family(
 _LLAMA = separate("self_attn", "q_proj k_proj v_proj", "self_attn.o_proj", "input_layernorm", order="pre")
 _GEMMA2 = separate("self_attn", "q_proj k_proj v_proj", "self_attn.o_proj", "input_layernorm", order="sandwich")
 
+_GLU = FeedForwardLayout(("mlp.gate_proj", "mlp.up_proj"), "mlp.down_proj", "intermediate_size")
+
 _GROUPED = Cut(("q_proj",), "o_proj", (), grouped=("k_proj", "v_proj"))
 
 LLAMA = Family(
     "llama",
     ("llama", "qwen2", "qwen3", "mistral", "gemma"),
-    (Stack("decoder", "", "layers", (_LLAMA,)),),
+    (Stack("decoder", "", "layers", (_LLAMA,), feed_forward=_GLU),),
     cut=_GROUPED,
 )
 
-GPT_OSS = replace(LLAMA, name="gpt_oss", model_types=("gpt_oss",), cut=replace(_GROUPED, per_head=("sinks",)))
+GPT_OSS = replace(
+    LLAMA,
+    name="gpt_oss",
+    model_types=("gpt_oss",),
+    stacks=(Stack("decoder", "", "layers", (_LLAMA,)),),  # experts: no unit is read by every token
+    cut=replace(_GROUPED, per_head=("sinks",)),
+)
 
-GEMMA2 = Family("gemma2", ("gemma2", "gemma3_text"), (Stack("decoder", "", "layers", (_GEMMA2,)),), cut=_GROUPED)
+GEMMA2 = Family(
+    "gemma2",
+    ("gemma2", "gemma3_text"),
+    (Stack("decoder", "", "layers", (_GEMMA2,), feed_forward=_GLU),),
+    cut=_GROUPED,
+)
 
 
 def _opt_order(layer: nn.Module) -> str:
@@ -43,7 +65,7 @@ _OPT = separate("self_attn", "q_proj k_proj v_proj", "self_attn.out_proj", "self
 OPT = Family(
     "opt",
     ("opt",),
-    (Stack("decoder", "decoder", "layers", (_OPT,)),),
+    (Stack("decoder", "decoder", "layers", (_OPT,), feed_forward=FeedForwardLayout(("fc1",), "fc2", "ffn_dim")),),
     cut=Cut(("q_proj", "k_proj", "v_proj"), "out_proj", ("num_heads",)),
 )
 
@@ -53,18 +75,40 @@ _GPT_NEOX = fused("attention", "query_key_value", "attention.dense", "input_laye
 GPT_NEOX = Family(
     "gpt_neox",
     ("gpt_neox",),
-    (Stack("decoder", "", "layers", (_GPT_NEOX,)),),
+    (
+        Stack(
+            "decoder",
+            "",
+            "layers",
+            (_GPT_NEOX,),
+            feed_forward=FeedForwardLayout(("mlp.dense_h_to_4h",), "mlp.dense_4h_to_h", "intermediate_size"),
+        ),
+    ),
     cut=Cut(("query_key_value",), "dense", (), parts=3, by_head=True),
 )
 
 _GPT_NEO = separate("attn.attention", "q_proj k_proj v_proj", "attn.attention.out_proj", "ln_1", order="pre")
 
-GPT_NEO = Family("gpt_neo", ("gpt_neo",), (Stack("decoder", "", "h", (_GPT_NEO,)),), heads=("num_heads",), shim=gpt_neo)
+_NEO_UNITS = FeedForwardLayout(("mlp.c_fc",), "mlp.c_proj", "intermediate_size")
+
+GPT_NEO = Family(
+    "gpt_neo",
+    ("gpt_neo",),
+    (Stack("decoder", "", "h", (_GPT_NEO,), feed_forward=_NEO_UNITS, depth=None),),  # kinds of layers alternate
+    heads=("num_heads",),
+    shim=gpt_neo,
+)
 
 _GPTJ = separate("attn", "q_proj k_proj v_proj", "attn.out_proj", "ln_1", order="none")
 
+_GPTJ_UNITS = FeedForwardLayout(("mlp.fc_in",), "mlp.fc_out", "n_inner")
+
 GPTJ = Family(
-    "gptj", ("gptj",), (Stack("decoder", "", "h", (_GPTJ,)),), heads=("n_head", "num_attention_heads"), shim=gptj
+    "gptj",
+    ("gptj",),
+    (Stack("decoder", "", "h", (_GPTJ,), feed_forward=_GPTJ_UNITS, depth="n_layer", returns=("weights",)),),
+    heads=("n_head", "num_attention_heads"),
+    shim=gptj,
 )
 
 
@@ -77,10 +121,12 @@ _BLOOM = fused(
     "self_attention", "query_key_value", "self_attention.dense", "input_layernorm", by_head=True, order=_bloom_order
 )
 
+_H_TO_4H = FeedForwardLayout(("mlp.dense_h_to_4h",), "mlp.dense_4h_to_h", None)
+
 BLOOM = Family(
     "bloom",
     ("bloom",),
-    (Stack("decoder", "", "h", (_BLOOM,)),),
+    (Stack("decoder", "", "h", (_BLOOM,), feed_forward=_H_TO_4H, depth="n_layer", returns=("weights",)),),
     heads=("n_head", "num_attention_heads"),
     positions=Positions(names=()),
     shim=bloom,
@@ -112,7 +158,16 @@ _FALCON = fused(
 FALCON = Family(
     "falcon",
     ("falcon",),
-    (Stack("decoder", "", "h", (_FALCON,)),),
+    (
+        Stack(
+            "decoder",
+            "",
+            "h",
+            (_FALCON,),
+            feed_forward=replace(_H_TO_4H, size="ffn_hidden_size"),
+            returns=("weights",),
+        ),
+    ),
     groups=_falcon_groups,
     shim=falcon,
     refuses=_twice,

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from lorgnette.models.families.record import Cut, Family, Positions, Stack, fused, separate
+from lorgnette.models.families.record import Cut, Family, FeedForwardLayout, Positions, Stack, fused, separate
 from lorgnette.models.shims import bert, deberta, deberta_v2, luke, mpnet, wavlm
 from lorgnette.types import PretrainedConfig
 
@@ -26,10 +26,12 @@ _BERT = separate(
     second_norm="output.LayerNorm",
 )
 
+_BERT_UNITS = FeedForwardLayout(("intermediate.dense",), "output.dense", "intermediate_size")
+
 BERT = Family(
     "bert",
     ("bert", "electra"),
-    (Stack("encoder", "encoder", "layer", (_BERT,)),),
+    (Stack("encoder", "encoder", "layer", (_BERT,), feed_forward=_BERT_UNITS),),
     cut=Cut(("query", "key", "value"), None, ("num_attention_heads",), ("all_head_size",)),
 )
 
@@ -57,7 +59,17 @@ ALBERT = Family(
                     second_norm="full_layer_layer_norm",
                 ),
             ),
+            feed_forward=FeedForwardLayout(("ffn",), "ffn_output", "intermediate_size"),
+            depth=None,
         ),
+    ),
+    cut=Cut(
+        ("query", "key", "value"),
+        "dense",
+        ("num_attention_heads",),
+        ("all_head_size",),
+        dropout="output_dropout",
+        norm="LayerNorm",
     ),
 )
 
@@ -78,6 +90,8 @@ DISTILBERT = Family(
                     second_norm="output_layer_norm",
                 ),
             ),
+            feed_forward=FeedForwardLayout(("ffn.lin1",), "ffn.lin2", "hidden_dim"),
+            depth="n_layers",
         ),
     ),
     heads=("n_heads", "num_attention_heads"),
@@ -87,7 +101,16 @@ DISTILBERT = Family(
 MODERNBERT = Family(
     "modernbert",
     ("modernbert",),
-    (Stack("encoder", "", "layers", (fused("attn", "Wqkv", "attn.Wo", "attn_norm", order="pre"),)),),
+    (
+        Stack(
+            "encoder",
+            "",
+            "layers",
+            (fused("attn", "Wqkv", "attn.Wo", "attn_norm", order="pre"),),
+            feed_forward=FeedForwardLayout(("mlp.Wi",), "mlp.Wo", "intermediate_size", parts=2),
+            first_stays=True,
+        ),
+    ),
 )
 
 MPNET = Family(
@@ -107,6 +130,8 @@ MPNET = Family(
                     second_norm="output.LayerNorm",
                 ),
             ),
+            feed_forward=_BERT_UNITS,
+            returns=(),
         ),
     ),
     positions=Positions(after_padding=True),
@@ -149,6 +174,8 @@ DEBERTA_V2 = Family(
                     second_norm="output.LayerNorm",
                 ),
             ),
+            feed_forward=_BERT_UNITS,
+            returns=("weights",),
         ),
     ),
     shim=deberta_v2,
@@ -180,13 +207,22 @@ DEBERTA = replace(
                     second_norm="output.LayerNorm",
                 ),
             ),
+            feed_forward=_BERT_UNITS,
+            returns=("weights",),
         ),
     ),
     shim=deberta,
     refuses=_talks,
 )
 
-ROFORMER = replace(BERT, name="roformer", model_types=("roformer", "rembert"), cut=None, shim=bert)
+ROFORMER = replace(
+    BERT,
+    name="roformer",
+    model_types=("roformer", "rembert"),
+    stacks=(replace(BERT.stacks[0], returns=("weights",)),),
+    cut=None,
+    shim=bert,
+)
 
 
 def _sparse(config: PretrainedConfig) -> str | None:
@@ -198,9 +234,17 @@ def _sparse(config: PretrainedConfig) -> str | None:
     )
 
 
-BIG_BIRD = replace(ROFORMER, name="big_bird", model_types=("big_bird",), refuses=_sparse)
+BIG_BIRD = replace(ROFORMER, name="big_bird", model_types=("big_bird",), stacks=BERT.stacks, refuses=_sparse)
 
-LUKE = replace(BERT, name="luke", model_types=("luke",), positions=Positions(after_padding=True), cut=None, shim=luke)
+LUKE = replace(
+    BERT,
+    name="luke",
+    model_types=("luke",),
+    stacks=(replace(BERT.stacks[0], depth=None),),  # a layer takes words and entities
+    positions=Positions(after_padding=True),
+    cut=None,
+    shim=luke,
+)
 
 _MEGATRON = separate("attention.self", "query key value", "attention.output.dense", "attention.ln", order="pre")
 
@@ -208,7 +252,7 @@ MEGATRON = replace(
     ROFORMER,
     name="megatron-bert",
     model_types=("megatron-bert",),
-    stacks=(Stack("encoder", "encoder", "layer", (_MEGATRON,)),),
+    stacks=(replace(ROFORMER.stacks[0], attentions=(_MEGATRON,)),),
 )
 
 ENCODERS = (

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from lorgnette.models.families.record import Cut, Family, Stack, separate
+from lorgnette.models.families.record import Cut, Family, FeedForwardLayout, Stack, separate
 
 
 def _pooler_layers(pooler: Any) -> list[nn.Module]:
@@ -35,6 +35,8 @@ CLASSIFIER = Family(
                     second_norm="transform.norm",
                 ),
             ),
+            feed_forward=FeedForwardLayout(("transform.expand",), "transform.contract", "feed_forward_width"),
+            depth="layers",
         ),
         Stack(
             "pooler",

@@ -18,6 +18,10 @@ HeadsKept = Mapping[str, Sequence[Sequence[int]]]
 """stack's name in results → layer → the original numbers (from 0) of the heads that are left, in order."""
 
 
+class SkippedLayer(nn.Module):
+    """Stands where a layer was: gives back the states that it is given."""
+
+
 def anatomy_of(model: nn.Module) -> Anatomy:
     """Find every attention site of a loaded model; a site that has lost all its heads is none.
 
@@ -68,6 +72,8 @@ def _sites(
     heads = _count_heads(model.config, stack, family)
     sites = []
     for number, layer in enumerate(layers):
+        if isinstance(layer, SkippedLayer):
+            continue
         for attention in stack.attentions:
             site = Site(stack.name, attention.kind, number)
             left = kept.get(site.name) if stack.name != "pooler" else None

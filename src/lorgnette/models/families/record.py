@@ -43,6 +43,19 @@ class AttentionLayout:
 
 
 @dataclass(frozen=True)
+class FeedForwardLayout:
+    """The feed-forward part of a layer; paths are relative to the layer. A unit is one input of `contract`."""
+
+    expand: tuple[str, ...]
+    """linear maps that have an output for each unit"""
+    contract: str
+    size: str | None
+    """what the config calls the number of units; None: it cannot say"""
+    parts: int = 1
+    """a fused map holds as many values for each unit, in turn (ModernBERT)"""
+
+
+@dataclass(frozen=True)
 class Stack:
     """One stack; `module` is relative to the base model, `layers` to the stack (a path, or a function of it)."""
 
@@ -52,6 +65,15 @@ class Stack:
     attentions: tuple[AttentionLayout, ...]
     heads: int | tuple[str, ...] | None = None
     """a number, or names of it in the config; None: the family's names"""
+    feed_forward: FeedForwardLayout | None = None
+    """None: its units cannot be removed"""
+    depth: str | None = "num_hidden_layers"
+    """what the config calls the number of layers; None: layers cannot be removed"""
+    returns: tuple[str, ...] | None = None
+    """None: a layer returns its states alone; else a tuple of the states and of these arguments, or of None for a name
+    that is none of its arguments"""
+    first_stays: bool = False
+    """the first layer is unlike the others, and cannot be removed"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,8 @@ class Cut:
     """what a forward gives: (output, weights) "pair", (output,) "tuple", or the output alone "state"."""
     dropout: str | None = None
     """applied behind the output projection, inside the module"""
+    norm: str | None = None
+    """applied to the sum with the residual, inside the module (ALBERT)"""
     bias: str | None = None
     """a module with a table `bias` that has one row for each head of this layer"""
     shared_bias: tuple[int, str] | None = None

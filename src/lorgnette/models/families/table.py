@@ -35,6 +35,16 @@ def model_types() -> tuple[str, ...]:
 
 
 def prunable_types() -> tuple[str, ...]:
+    """The model types of which something can be removed: heads, feed-forward units or layers."""
+    return tuple(
+        name
+        for family in FAMILIES
+        if family.cut is not None or any(stack.feed_forward is not None for stack in family.stacks)
+        for name in family.model_types
+    )
+
+
+def head_prunable_types() -> tuple[str, ...]:
     """The model types of which heads can be removed."""
     return tuple(name for family in FAMILIES if family.cut is not None for name in family.model_types)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.models.anatomy import AttentionSite
-from lorgnette.models.families import Cut, drift, family_of, prunable_types, whole_anatomy
+from lorgnette.models.families import Cut, drift, family_of, head_prunable_types, whole_anatomy
 from lorgnette.models.families.reading import HeadsKept
 from lorgnette.models.grouping import Regrouped, groups_left
 from lorgnette.models.linear import is_transposed
@@ -21,16 +21,18 @@ from lorgnette.models.linear import is_transposed
 def slice_heads(model: nn.Module, kept: HeadsKept, before: HeadsKept | None = None) -> None:
     """Keep only these heads, in place. `before`: what earlier slicing had left (None: the model is whole)."""
     cut = family_of(model).cut
-    if cut is None:
-        known = ", ".join(prunable_types())
-        raise drift(model, f"heads cannot be removed from its family; from these they can: {known}")
     groups = getattr(model.config, "num_key_value_heads", None)
+    done = set()
     for site in whole_anatomy(model, before).sites:
-        if site.site.name not in kept or site.site.stack == "pooler":
+        if site.site.name not in kept or site.site.stack == "pooler" or id(site.module) in done:
             continue
         numbers = tuple(kept[site.site.name][site.site.layer])
         if numbers == site.numbers:
             continue
+        if cut is None:
+            known = ", ".join(head_prunable_types())
+            raise drift(model, f"heads cannot be removed from its family; from these they can: {known}")
+        done.add(id(site.module))  # ALBERT runs one module as several layers
         if numbers:
             _shrink(site, cut, numbers)
             _regroup(site, cut, numbers, int(groups or site.total))
@@ -76,11 +78,11 @@ def _shrink(site: AttentionSite, cut: Cut, numbers: Sequence[int]) -> None:
     if cut.by_head:
         whole = [position * cut.parts * dim + i for position in positions for i in range(cut.parts * dim)]
     for name in cut.projections:
-        _keep_outputs(getattr(module, name), whole)
+        keep_outputs(getattr(module, name), whole)
     for name in cut.per_head:
         setattr(module, name, _some(getattr(module, name), 0, positions))
     if site.output is not None:
-        _keep_inputs(site.output, columns)
+        keep_inputs(site.output, columns)
     elif cut.output is not None:  # the heads stand side by side: each must stay where it was
         setattr(module, cut.output, SideBySide(columns, site.heads * dim))
     for name in cut.head_counts:
@@ -101,7 +103,7 @@ def _regroup(site: AttentionSite, cut: Cut, numbers: Sequence[int], groups: int)
         projection = getattr(site.module, name)
         dim = len(projection.weight) // len(before.kept)
         places = [before.kept.index(group) for group in after.kept]
-        _keep_outputs(projection, [place * dim + i for place in places for i in range(dim)])
+        keep_outputs(projection, [place * dim + i for place in places for i in range(dim)])
         projection.__class__ = nn.Linear if after.owners is None else Regrouped
         if after.owners is not None:
             projection.owners = after.owners
@@ -136,16 +138,19 @@ def _empty(site: AttentionSite, cut: Cut) -> None:
     silent = NoHeads(cut.returns, getattr(site.module, "layer_idx", None), site.site.kind == "cross")
     if cut.output is None:
         assert site.output is not None
-        _replace(site.layer, site.output, output)
+        replace_module(site.layer, site.output, output)
     else:
         silent.add_module(cut.output, output)
         silent.inner = cut.output
         if cut.dropout is not None:
             silent.dropout = getattr(site.module, cut.dropout)
-    _replace(site.layer, site.module, silent)
+        if cut.norm is not None:
+            silent.add_module(cut.norm, getattr(site.module, cut.norm))
+            silent.norm = cut.norm
+    replace_module(site.layer, site.module, silent)
 
 
-def _replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
+def replace_module(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
     for path, module in root.named_modules():
         if module is old:
             parent, _, name = path.rpartition(".")
@@ -154,7 +159,7 @@ def _replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
     raise RuntimeError(f"{type(old).__name__} is not in {type(root).__name__}")
 
 
-def _keep_outputs(module: Any, index: Sequence[int]) -> None:
+def keep_outputs(module: Any, index: Sequence[int]) -> None:
     """Some outputs of a Linear, or of GPT-2's transposed one."""
     axis = 1 if is_transposed(module) else 0
     module.weight = _some(module.weight, axis, index)
@@ -163,7 +168,7 @@ def _keep_outputs(module: Any, index: Sequence[int]) -> None:
     setattr(module, "nf" if axis else "out_features", len(index))
 
 
-def _keep_inputs(module: Any, index: Sequence[int]) -> None:
+def keep_inputs(module: Any, index: Sequence[int]) -> None:
     if isinstance(module, SideBySide):
         module.columns = [module.columns[number] for number in index]
         return
@@ -221,6 +226,7 @@ class SideBySide(nn.Module):
 class OutputBias(nn.Module):
     """What is left of an output projection without inputs: its bias, for every token."""
 
+    weight = None
     bias: nn.Parameter | None
 
     def __init__(self, projection: nn.Module, width: int) -> None:
@@ -253,6 +259,7 @@ class NoHeads(nn.Module):
     is_cross: bool
 
     inner: str | None = None
+    norm: str | None = None
     dropout: nn.Module | None
 
     def __init__(self, returns: str, layer_idx: int | None, is_cross: bool) -> None:
@@ -270,16 +277,20 @@ class NoHeads(nn.Module):
     ) -> Any:
         cache = layer_past if past_key_values is None else past_key_values
         if cache is not None and not self.is_cross:
-            self._feed(cache, hidden_states)
+            assert self.layer_idx is not None
+            feed_cache(cache, hidden_states, self.layer_idx)
         output = hidden_states if self.inner is None else self.get_submodule(self.inner)(hidden_states)
         if self.dropout is not None:
             output = self.dropout(output)
+        if self.norm is not None:
+            output = self.get_submodule(self.norm)(hidden_states + output)
         if self.returns == "state":
             return output
         return (output,) if self.returns == "tuple" else (output, None)
 
-    def _feed(self, cache: Any, states: Float[Tensor, "batch token model"]) -> None:
-        """The cache of layer 0 says how many tokens came before: without an entry, positions would start again at 0."""
-        cache = getattr(cache, "self_attention_cache", cache)
-        note = states.new_zeros(states.shape[0], 1, states.shape[1], 1)
-        cache.update(note, note, self.layer_idx)
+
+def feed_cache(cache: Any, states: Float[Tensor, "batch token model"], layer: int) -> None:
+    """The cache of layer 0 says how many tokens came before: without an entry, positions would start again at 0."""
+    cache = getattr(cache, "self_attention_cache", cache)
+    note = states.new_zeros(states.shape[0], 1, states.shape[1], 1)
+    cache.update(note, note, layer)

@@ -1,45 +1,122 @@
-"""A pruned model in the shape of its family again, with zeros where heads were: plain transformers opens it."""
+"""A pruned model as an ordinary one of its family, which transformers opens, in the smallest shape that holds it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from lorgnette.models.families import family_of
+from lorgnette.models.families.layers import layers_of, modules_of
+from lorgnette.models.families.reading import HeadsKept, _descend
+from lorgnette.models.families.record import Stack
+from lorgnette.models.pruned.checkpoint import TABLES, kept_layers, kept_units
 from lorgnette.models.pruned.slicing import slice_heads
-from lorgnette.types import PretrainedConfig, PreTrainedModel
+from lorgnette.models.pruned.units import slice_units
+from lorgnette.types import Json, PretrainedConfig, PreTrainedModel
 
 
 @torch.no_grad()
 def stock_model(pruned: PreTrainedModel) -> PreTrainedModel:
-    """The same function with all heads in their places: those that were removed have only zeros and add nothing.
+    """The same function as an ordinary model of the family.
 
-    It is as large and as slow as the whole model. Every number of a stock model is replaced by its own address, and
-    that model is pruned alike: what is left says where each number of the pruned model belongs.
+    Layers that were removed are not there, and the others are numbered anew. Every feed-forward part has as many units
+    as the largest that is left. All heads are in their places, and those that were removed have only zeros.
+
+    Every number of an ordinary model is replaced by its own address, and that model is pruned alike: what is left says
+    where each number of the pruned model belongs.
     """
     base: Any = type(pruned).__mro__[1]
-    whole = base(_stock_config(pruned.config)).to(device=pruned.device, dtype=pruned.dtype)
+    whole = base(_stock_config(pruned)).to(device=pruned.device, dtype=pruned.dtype)
     addresses = base(whole.config).to(torch.float64)  # exact up to 2⁵³
     start, starts = 0, {}
     for name, parameter in addresses.named_parameters():
         parameter.copy_(torch.arange(start, start + parameter.numel(), dtype=torch.float64).view(parameter.shape))
         starts[name], start = start, start + parameter.numel()
-    slice_heads(addresses, pruned.config.kept_heads)
+    own_names = dict(_own_names(pruned, addresses))  # before modules that run as several layers are sliced
+    _slice_alike(addresses, pruned)
     memory = torch.zeros(start, dtype=pruned.dtype, device=pruned.device)
     own = dict(pruned.named_parameters())
     for name, address in addresses.named_parameters():
-        memory[address.long().flatten()] = own[name].detach().flatten()
+        memory[address.long().flatten()] = own[_renamed(name, own_names)].detach().flatten()
     for name, parameter in whole.named_parameters():
         parameter.copy_(memory[starts[name] : starts[name] + parameter.numel()].view(parameter.shape))
     _copy_buffers(whole, pruned)
     return whole.eval()
 
 
-def _stock_config(config: PretrainedConfig) -> PretrainedConfig:
+def _stock_config(pruned: PreTrainedModel) -> PretrainedConfig:
+    config = pruned.config
     base: Any = type(config).__mro__[1]
-    fields = {name: value for name, value in config.to_dict().items() if name not in ("kept_heads", "model_type")}
+    fields = {name: value for name, value in config.to_dict().items() if name not in (*TABLES, "model_type")}
+    fields |= _sizes(pruned)
     plain = base.from_dict(fields)
     plain.architectures = [name.removeprefix("Pruned") for name in config.architectures or ()]
     return plain
+
+
+def _sizes(pruned: PreTrainedModel) -> Json:
+    """What the config must say of the layers and units that are left."""
+    units, layers = kept_units(pruned), kept_layers(pruned)
+    out: Json = {}
+    for stack, modules in _stacks(pruned):
+        left = layers.get(stack.name, [])
+        if stack.depth is not None:
+            out[stack.depth] = len(left)
+            if len(types := getattr(pruned.config, "layer_types", None) or ()) == len(modules):
+                out["layer_types"] = [types[number] for number in left]
+        if stack.feed_forward is not None and stack.feed_forward.size is not None and units.get(stack.name):
+            name = stack.feed_forward.size
+            out[name] = max(1, out.get(name, 1), *units[stack.name])
+    return out
+
+
+def _stacks(model: PreTrainedModel) -> Iterator[tuple[Stack, list[nn.Module]]]:
+    base = getattr(model, "base_model", model)
+    for stack in family_of(model).stacks:
+        module = None if stack.name == "pooler" else _descend(base, stack.module)
+        if module is not None:
+            yield stack, list(modules_of(module, stack, model))
+
+
+def _slice_alike(addresses: PreTrainedModel, pruned: PreTrainedModel) -> None:
+    units = kept_units(pruned)
+    parts = {each.units_site: each.feed_forward for each in layers_of(addresses)}
+    numbers = dict(_numbers(pruned))
+    slice_units(
+        addresses,
+        {
+            site: range(units[site.stack][numbers[site.stack][site.layer]])
+            for site, part in parts.items()
+            if part is not None
+        },
+    )
+    heads: HeadsKept = {
+        name: [layers[number] for number in numbers["decoder" if name == "cross" else name]]
+        for name, layers in (pruned.config.kept_heads or {}).items()
+    }
+    slice_heads(addresses, heads)
+
+
+def _numbers(pruned: PreTrainedModel) -> Iterator[tuple[str, list[int]]]:
+    """stack → the number in the pruned model of each layer of the ordinary one."""
+    left = kept_layers(pruned)
+    for stack, modules in _stacks(pruned):
+        yield stack.name, list(range(len(modules))) if stack.depth is None else left.get(stack.name, [])
+
+
+def _own_names(pruned: PreTrainedModel, plain: PreTrainedModel) -> Iterator[tuple[str, str]]:
+    """The path of each layer of the ordinary model, with that of the same layer in the pruned one."""
+    ours, theirs = ({id(module): path for path, module in model.named_modules()} for model in (pruned, plain))
+    numbers = dict(_numbers(pruned))
+    for (stack, mine), (_, new) in zip(_stacks(pruned), _stacks(plain), strict=True):
+        for number, module in zip(numbers[stack.name], new, strict=True):
+            yield theirs[id(module)] + ".", ours[id(mine[number])] + "."
+
+
+def _renamed(name: str, paths: dict[str, str]) -> str:
+    """Of a parameter, its name in the pruned model."""
+    return next((own + name.removeprefix(new) for new, own in paths.items() if name.startswith(new)), name)
 
 
 def _copy_buffers(whole: PreTrainedModel, pruned: PreTrainedModel) -> None:

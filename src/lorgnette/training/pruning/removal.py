@@ -1,7 +1,7 @@
 """Removing heads for good: the model that is left computes what the whole one did with those heads at zero."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast, overload
 
 from torch import Tensor, nn
@@ -10,9 +10,11 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.families import anatomy_of
+from lorgnette.models.families.layers import LAYER, UNITS, FeedForwardPart, LayerPart, layers_of
 from lorgnette.models.offloading import refuse_offloaded
 from lorgnette.models.pruned.checkpoint import as_pruned
 from lorgnette.models.pruned.slicing import scale_heads
+from lorgnette.models.pruned.units import scale_units
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, heads_at
 from lorgnette.training.gates.gates import HeadGates
@@ -49,16 +51,82 @@ def remove_heads(
 
 def _smaller(model: PreTrainedModel, heads: Chosen, factors: Mapping[Site, Tensor] | None) -> PreTrainedModel:
     refuse_offloaded(model, "Removing heads")
+    return remove_parts(model, _kept(heads) if isinstance(heads, Mapping) else _without(model, heads), factors)
+
+
+def remove_parts(
+    model: PreTrainedModel, kept: Mapping[Site, Sequence[int]], factors: Mapping[Site, Tensor] | None = None
+) -> PreTrainedModel:
+    """A copy of a model with a part of its heads, feed-forward units and layers.
+
+    `kept` names what stays, by site: of an attention its heads, by their original numbers; of a feed-forward part
+    (`Site(stack, "feed-forward", layer)`) its units, by their places now; of a layer (`Site(stack, "layer", layer)`)
+    nothing if it goes. What is not named stays. `factors` (a number for each head or unit that is there now) are
+    multiplied in first. A layer that goes passes on its states; the others keep their numbers.
+    """
+    layers = {each.site: each for each in layers_of(model)}
+    parts = {each.units_site: each.feed_forward for each in layers.values() if each.feed_forward is not None}
+    gone = {site for site, stays in kept.items() if site.kind == LAYER and len(stays) == 0}
+    units = {site: numbers for site, numbers in kept.items() if site.kind == UNITS}
+    _check_parts(gone, units, layers, parts)
     anatomy = anatomy_of(model)
     sites = {each.site: each for each in anatomy.sites if each.site.stack != "pooler"}
-    kept = _kept(heads) if isinstance(heads, Mapping) else _without(model, heads)
-    for site, numbers in kept.items():
+    heads = {site: numbers for site, numbers in kept.items() if site.kind not in (LAYER, UNITS)}
+    for site, numbers in heads.items():
         _check(site, numbers, sites)
+    heads = _shared(heads, sites)
+    heads |= {site: () for site in sites if Site(site.stack, LAYER, site.layer) in gone}
     if factors is not None:
         model = plain_copy(model)
+        scaled = {each.units_site: each.feed_forward for each in layers_of(model)}
         for site, values in factors.items():
-            scale_heads(anatomy_of(model)[site], values)
-    return as_pruned(model, _table(model, sites, kept))
+            if site.kind == UNITS:
+                part = scaled[site]
+                assert part is not None
+                scale_units(part, values)
+            elif site.kind != LAYER:
+                scale_heads(anatomy_of(model)[site], values)
+    return as_pruned(model, _table(model, sites, heads), units, gone)
+
+
+def _shared(heads: Mapping[Site, Sequence[int]], sites: Mapping[Site, AttentionSite]) -> dict[Site, Sequence[int]]:
+    """The same, but a module that runs as several layers (ALBERT) loses at all of them what it loses at one."""
+    by_module: dict[int, list[Site]] = {}
+    for site, each in sites.items():
+        by_module.setdefault(id(each.module), []).append(site)
+    out = dict(heads)
+    for same in by_module.values():
+        named = [set(heads[site]) for site in same if site in heads]
+        if len(same) > 1 and named:
+            out |= dict.fromkeys(same, sorted(set.intersection(*named)))
+    return out
+
+
+def _check_parts(
+    gone: Collection[Site],
+    units: Mapping[Site, Sequence[int]],
+    layers: Mapping[Site, LayerPart],
+    parts: Mapping[Site, FeedForwardPart],
+) -> None:
+    for site in gone:
+        if site not in layers or not layers[site].removable:
+            raise UserError(f"{site} cannot be removed: {_why(site, layers)}.")
+    for site, numbers in units.items():
+        if site not in parts:
+            raise UserError(f"{site} has no feed-forward part whose units could be removed.")
+        wrong = [unit for unit in numbers if not 0 <= unit < parts[site].units]
+        if wrong or list(numbers) != sorted(set(numbers)):
+            raise UserError(
+                f"the units that {site} keeps must be different numbers in order, from 0 to {parts[site].units - 1}."
+            )
+
+
+def _why(site: Site, layers: Mapping[Site, LayerPart]) -> str:
+    if site not in layers:
+        return "the model has no such layer"
+    if layers[site].stack.first_stays and site.layer == 0:
+        return "other layers need what it computes"
+    return "its family runs layers in a way that has no place for a gap"
 
 
 def _kept(heads: Mapping[Site | str, Sequence[int]]) -> Mapping[Site, Sequence[int]]:
