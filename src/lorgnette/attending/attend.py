@@ -57,7 +57,7 @@ def attend(
     are the only visible keys of a row. Unknown keywords are refused, because they may change the result.
     """
     _refuse_unknown(module, more)
-    scores, value = _scores(
+    scores, value = scores_of(
         query, key, value, attention_mask, scaling, is_causal=is_causal, bias=position_bias, softcap=softcap
     )
     if s_aux is not None:
@@ -118,7 +118,7 @@ def _is_plain(mask: BandMask) -> bool:
     return mask.padding is None and mask.band.window is None and (not mask.band or queries in (1, keys))
 
 
-def _scores(
+def scores_of(
     query: Tensor,
     key: Tensor,
     value: Tensor,

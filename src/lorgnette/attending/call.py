@@ -13,6 +13,7 @@ from torch import Tensor
 from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, per_query_head, row_positions, softmax
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
 from lorgnette.attending.union import Union, grouped
+from lorgnette.errors import UserError
 from lorgnette.kernels import attention_kernels
 
 T = TypeVar("T")
@@ -54,18 +55,17 @@ class Call:
 
     site: Site
     scores: Scores
-    grouped_value: Tensor
     dropout: float
 
     def __init__(
         self,
         site: Site,
         scores: Scores,
-        value: Float[Tensor, "batch group key value_dim"],
+        value: Float[Tensor, "batch group key value_dim"] | None,
         dropout: float = 0.0,
         residual: Tensor | None = None,
     ) -> None:
-        self.site, self.scores, self.grouped_value, self.dropout = site, scores, value, dropout
+        self.site, self.scores, self._value, self.dropout = site, scores, value, dropout
         self._residual = residual
         self._weights: Tensor | None = None
         self._context: Tensor | None = None
@@ -82,6 +82,18 @@ class Call:
     def key(self) -> Float[Tensor, "batch head key dim"]:
         return per_query_head(self.scores.key, self.query.shape[1])
 
+    @property
+    def has_values(self) -> bool:
+        """False only for queries and keys that were captured without values (`lo.calls`)."""
+        return self._value is not None
+
+    @property
+    def grouped_value(self) -> Float[Tensor, "batch group key value_dim"]:
+        """The values as the model gave them, one for each group of heads."""
+        if self._value is None:
+            raise UserError(f"The values of {self.site} were not captured: pass value=… to lo.calls.")
+        return self._value
+
     @cached_property
     def value(self) -> Float[Tensor, "batch head key value_dim"]:
         return per_query_head(self.grouped_value, self.query.shape[1])
@@ -94,12 +106,17 @@ class Call:
         return self._residual
 
     @property
+    def has_residual(self) -> bool:
+        """Whether the state that is added to the heads' output was stored."""
+        return self._residual is not None
+
+    @property
     def differentiable(self) -> bool:
         return torch.is_grad_enabled() and self._trained
 
     @property
     def _trained(self) -> bool:
-        tensors = (self.query, self.scores.key, self.grouped_value, self.scores.bias, self.scores.sink)
+        tensors = (self.query, self.scores.key, self._value, self.scores.bias, self.scores.sink)
         return any(t is not None and t.requires_grad for t in tensors)
 
     @property
@@ -179,10 +196,12 @@ class Call:
         """The statistics, by the kernels or by the sweep."""
         # The sweep works in float32: a context of lower precision is left to sdpa, whose output the model expects.
         precise = module is not None or self.query.dtype in (torch.float32, torch.float64)
-        along = self._context is None and self.dropout == 0.0 and precise and not self._trained
+        along = self._context is None and self.dropout == 0.0 and precise and not self._trained and self.has_values
         if along and not wanted.context:
             wanted = replace(wanted, context=True)
-        measured = (swept if module is None else module.measured)(self.scores, self.grouped_value, wanted)
+        # Without values no context is computed, and the kernels get a tensor that they do not read.
+        value = self.grouped_value if self.has_values or wanted.context else self.scores.key
+        measured = (swept if module is None else module.measured)(self.scores, value, wanted)
         self.paths.add("the sweep" if module is None else "kernels")
         if along:
             self._context = measured.context
@@ -193,7 +212,10 @@ class Call:
         if not self.query.is_cuda or self._weights is not None or self.differentiable:
             return None
         module = attention_kernels()
-        return None if module is None or module.refusal(self.scores, self.grouped_value, wanted) is not None else module
+        if module is None:
+            return None
+        value = self.scores.key if self._value is None else self._value
+        return module if module.refusal(self.scores, value, wanted) is None else None
 
     def ask(self, wishes: Mapping[int, Sequence[Wanted]]) -> None:
         """Compute the statistics that several objects want in one sweep over the rows."""

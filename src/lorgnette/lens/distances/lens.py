@@ -192,7 +192,7 @@ def _lean(call: Call) -> Call:
 
     Queries and keys grow with the length of a text, the matrix with its square.
     """
-    lean = Call(call.site, call.scores, call.grouped_value)
+    lean = Call(call.site, call.scores, call.grouped_value if call.has_values else None)
     if call.has_weights:
         lean.weights = call.weights
     return lean
