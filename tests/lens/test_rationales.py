@@ -238,6 +238,12 @@ def test_gold_by_majority_union_and_corpus():
     assert gold_share([text, train, marked("a b")]) == pytest.approx((0.25 + 0.5) / 2)
 
 
+def test_the_share_may_be_that_of_another_split():
+    found = looked(classifier(), [marked("a b c d", 0), marked("b c d a", 2)], "ah", share="planted:val")
+    assert found.data.attrs["k"] == f"{100 * gold_share(lo.corpus('planted:val')):.3g} % of words"
+    assert found.data.attrs["options"]["share"] == "planted:val"
+
+
 def test_gold_beyond_the_window_is_counted():
     words = "the cat sat on the mat and a dog ran " * 7
     inside, outside = marked(words, 0, 1, 68, id="in"), marked(words, 65, 66, id="out")

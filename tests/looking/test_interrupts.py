@@ -17,8 +17,8 @@ from lorgnette.looking.interrupts import SIGNALS, signals_between_batches
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.texts import TokenizedTexts
 
-LOOP = import_module("lorgnette.looking.look")  # the package has a function of that name
-FILES = tuple(f"looking/{name}.py" for name in ("look", "passes", "driver", "interrupts"))
+LOOP = import_module("lorgnette.looking.corpus_pass")
+FILES = tuple(f"looking/{name}.py" for name in ("corpus_pass", "passes", "driver", "interrupts"))
 FILES += ("lens/base.py", "lens/states.py", "lens/parts.py")
 TEXTS = ["the cat sat on the mat", "the dog sat"]
 SUBJECT = bert()
@@ -55,7 +55,7 @@ def looked(out, lens=None, *, resume=False, batch_tokens=1):
         each.bind(SUBJECT)
     texts = TokenizedTexts(SUBJECT, TEXTS)
     setting = LOOP.Setting(batch_tokens, progress=False, out=out, resume=resume, weights="", ranks=ProcessRank())
-    counts, *_ = LOOP._passed(texts, lenses, setting)
+    counts, *_ = LOOP.passed(texts, lenses, setting)
     return [{name: state.tolist() for name, state in each.states.tensors().items()} for each in lenses], counts
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 import lorgnette as lo
 from lorgnette.looking import progress
-from lorgnette.looking.look import _size
+from lorgnette.looking.corpus_pass import text_count
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
@@ -57,7 +57,7 @@ def test_a_lens_with_many_passes_says_how_long_a_text_takes(monkeypatch, capsys)
 def test_a_limit_is_an_end_of_the_bar(tmp_path):
     (tmp_path / "texts.txt").write_text("one\ntwo\nthree\n")
     texts = lo.corpus(str(tmp_path / "texts.txt"), limit=2)
-    assert _size(texts) == 2
-    assert _size(texts.named("other")) == 2
-    assert _size(texts.shuffled(0).take(1)) == 1
-    assert _size(lo.corpus(str(tmp_path / "texts.txt"))) is None
+    assert text_count(texts) == 2
+    assert text_count(texts.named("other")) == 2
+    assert text_count(texts.shuffled(0).take(1)) == 1
+    assert text_count(lo.corpus(str(tmp_path / "texts.txt"))) is None

@@ -165,7 +165,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     trace: "Look",
     induced: "Look",
     probe: "Look",
-    rationales: "Look",
+    rationales: "",
     sources: "Look",
     train: "Train",
     prune: "Train",
@@ -182,10 +182,9 @@ _COMMANDS: dict[Callable[..., None], str] = {
 
 def _add(command: Callable[..., None], panel: str) -> None:
     text = _flowing(inspect.getdoc(command) or "")
-    # `lens NAME --help` is about the lens.
-    app.command(command.__name__.strip("_"), help=text, rich_help_panel=panel, add_help_option=command is not lens)(
-        command
-    )
+    # `lens NAME --help` is about the lens; an old name, without a panel, still works.
+    app.command(command.__name__.strip("_"), help=text, rich_help_panel=panel, hidden=not panel,
+                add_help_option=command is not lens)(command)  # fmt: skip
 
 
 for _command, _panel in _COMMANDS.items():

@@ -37,6 +37,8 @@ def look(
     chat: options.Chat = False,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = None,
+    words_column: options.WordsColumn = None,
+    rationale_column: options.RationaleColumn = None,
     labels: options.Labels = None,
     paragraphs: options.Paragraphs = False,
     data: options.Data = None,
@@ -58,6 +60,7 @@ def look(
       lorgnette look bert-base-uncased -c texts.txt --lens weights,norms:sample=0
       lorgnette look ./my-classifier -c sst2 --lens all --limit 200 --out runs/everything
       lorgnette look ./my-classifier -c reviews.csv --label-column stars --lens importance
+      lorgnette look ./my-classifier -c yelphat:test50 --lens rationales:methods=all,share=yelphat:val --out runs/hats
       lorgnette look ./my-chat-model -c chats.jsonl --chat --lens weights --lens norms
       lorgnette look run/checkpoint-* -c texts.txt --lens weights,roles --out runs/curves
       torchrun --nproc-per-node 2 -m lorgnette look ./my-model -c texts.txt
@@ -86,36 +89,25 @@ def look(
     chosen = made()
     renamed = mapping_of(labels)
     texts = open_corpus(corpus, split=split, data=data, limit=limit, paragraphs=paragraphs, text_column=text_column,
-                        label_column=label_column)  # fmt: skip
+                        label_column=label_column, words_column=words_column,
+                        rationale_column=rationale_column)  # fmt: skip
     texts = prompting.chats(texts) if chat else texts
     import torch
 
+    from lorgnette.looking.look import LookOptions
     from lorgnette.looking.look import look as run
     from lorgnette.looking.texts import TokenizedTexts
 
     torch.manual_seed(seed)
-    command = options.command_line()
+    how: LookOptions = {"batch_tokens": batch_tokens, "truncate": truncate, "labels": renamed, "resume": resume,
+                        "seed": seed, "command": options.command_line()}  # fmt: skip
     if len(model) > 1:
-        _look_by_step(model, texts, made, opening.load, out, batch_tokens=batch_tokens, truncate=truncate,
-                      labels=renamed, seed=seed, command=command, resume=resume)  # fmt: skip
+        _look_by_step(model, texts, made, opening.load, out, **how)
         return
+    how |= {"out": out, "keep": keep}
     subject = opening.load(model[0])
     if share is not None:
-        written = run(
-            subject,
-            texts,
-            chosen,
-            batch_tokens=batch_tokens,
-            truncate=truncate,
-            out=out,
-            resume=resume,
-            labels=renamed,
-            keep=keep,
-            seed=seed,
-            command=command,
-            shard=share,
-            first=first,
-        )
+        written = run(subject, texts, chosen, shard=share, first=first, **how)
         counts = written.counts
         said = "1 text" if counts.texts == 1 else f"{counts.texts:,} texts"
         typer.echo(f"Shard {shard}: {said}, {counts.tokens:,} tokens, in {out}")
@@ -127,18 +119,7 @@ def look(
             )
         return
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)
-    results = run(
-        subject,
-        tokenized,
-        chosen,
-        batch_tokens=batch_tokens,
-        out=out,
-        resume=resume,
-        labels=renamed,
-        keep=keep,
-        seed=seed,
-        command=command,
-    )
+    results = run(subject, tokenized, chosen, **how)
     from lorgnette.looking.processes import is_first
     from lorgnette.looking.short_texts import short_texts
     from lorgnette.reporting import Report
@@ -217,8 +198,9 @@ def write_report(page: "Report", subject: "Subject", texts: "Callable[[], Sequen
 def show(results: "Results", page: "Report", *, table: bool = True) -> None:
     from rich.markup import escape
 
+    from lorgnette import lens as lenses
     from lorgnette.cli.consoles import out
-    from lorgnette.cli.summary import summary
+    from lorgnette.cli.summary import show_table, summary
     from lorgnette.reporting.contents import DECISIONS, whole_model
 
     origin = list(results.values())[-1].provenance  # of this look, if others were there before
@@ -238,5 +220,12 @@ def show(results: "Results", page: "Report", *, table: bool = True) -> None:
     for sentences in page.findings.values():
         for finding in [finding for some in sentences.values() for finding in some]:
             out().print(f"- {escape(finding.text)}", highlight=False)
-    if table:
-        out().print(summary(results))
+    if not table:
+        return
+    tables = {name: lenses.report_of(result.lens).table for name, result in results.items()}
+    by_head = {name: result for name, result in results.items() if tables[name] is None}
+    if by_head:
+        out().print(summary(by_head))
+    for name, make in tables.items():
+        if make is not None:
+            show_table(make(results[name]))

@@ -9,6 +9,7 @@ from lorgnette.cli import options
 from lorgnette.cli.fields import unpacked
 
 if TYPE_CHECKING:
+    from lorgnette.figures.lens_report import TextTable
     from lorgnette.results import Result
 
 
@@ -47,6 +48,8 @@ def probe(
     from lorgnette.texts import corpus as open_corpus
 
     first, second = (open_corpus(corpus, split=split, data=data, limit=limit) for split in (train, test))
+    from lorgnette.cli.summary import show_table
+    from lorgnette.lens.probes.report import table
     from lorgnette.looking.probing import probe as run
     from lorgnette.looking.probing import structural_probe
     from lorgnette.results import Results
@@ -56,10 +59,10 @@ def probe(
     for name in dict.fromkeys(label):
         result = run(subject, first, second, name, words=words, hidden=hidden, seeds=tuple(range(seeds)))
         results["probes" if len(label) == 1 else f"probes-{name}"] = result
-        _show(result, name)
+        show_table(table(result))
     if structural:
         results["structural"] = structural_probe(subject, first, second)
-        _show_structural(results["structural"])
+        show_table(_structural(results["structural"]))
     if out is not None:
         command = options.command_line()
         for result in results.values():
@@ -68,50 +71,16 @@ def probe(
         typer.echo(f"Results are in {out}")
 
 
-def _show(result: "Result", label: str) -> None:
-    from rich.table import Table
-
-    from lorgnette.cli.consoles import out
+def _structural(result: "Result") -> "TextTable":
+    from lorgnette.figures.lens_report import TextTable
     from lorgnette.statistics.estimate import Estimate
 
     data = result.data
-    table = Table(title=f"{label}: {int(data.train_items):,} to train, {int(data.test_items):,} to test")
-    table.add_column("state", justify="right")
-    for name in data.probe.values:
-        table.add_column(f"{name}", justify="right")
-        table.add_column("selectivity", justify="right")
-    table.add_column("mixing", justify="right")
-    for state in data.state.values:
-        here = data.sel(state=state)
-        cells = [str(int(state))]
-        for name in data.probe.values:
-            one = here.sel(probe=name)
-            cells += [
-                f"{float(one.accuracy):.3f} ± {float(Estimate.of(one, 'accuracy').half):.3f}",
-                f"{float(one.selectivity):+.3f}",
-            ]
-        table.add_row(*cells, f"{float(here.mixing):.2f}")
-    out().print(table)
-    embedding = ", ".join(f"{float(v):.3f}" for v in data.embedding_accuracy.values)
-    out().print(
-        f"most frequent label {float(data.majority):.3f}, of each word type {float(data.type_majority):.3f}, "
-        f"input embeddings {embedding}; {int(data.unseen_labels)} test items have a label that training lacks"
-    )
-
-
-def _show_structural(result: "Result") -> None:
-    from rich.table import Table
-
-    from lorgnette.cli.consoles import out
-    from lorgnette.statistics.estimate import Estimate
-
-    data = result.data
-    table = Table(title=f"structural probe: UUAS on {int(data.test_texts):,} sentences (chain {float(data.chain):.3f})")
-    for name in ("state", "UUAS", "correlation"):
-        table.add_column(name, justify="right")
+    rows: list[tuple[str, ...]] = []
     for state in data.state.values:
         here = data.sel(state=state)
         half = float(Estimate(here.uuas, here.uuas_se, data.test_texts).half)
         uuas = f"{float(here.uuas):.3f} ± {half:.3f}"
-        table.add_row(str(int(state)), uuas, f"{float(here.distance_correlation):.3f}")
-    out().print(table)
+        rows.append((str(int(state)), uuas, f"{float(here.distance_correlation):.3f}"))
+    title = f"structural probe: UUAS on {int(data.test_texts):,} sentences (chain {float(data.chain):.3f})"
+    return TextTable(("state", "UUAS", "correlation"), rows, title=title)

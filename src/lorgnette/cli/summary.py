@@ -1,6 +1,6 @@
 """What was found, in a short table: for each measure its mean over heads (or explanations), and those at both ends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     import xarray as xr
     from rich.table import Table
 
-    from lorgnette.results import Results
+    from lorgnette.figures.lens_report import TextTable
+    from lorgnette.results import Result
 
 _MOST_ROWS, _FEWEST_ROWS = 36, 3  # in all, and of one lens: the sentences above must not scroll away
 
 
-def summary(results: "Results") -> "Table":
+def summary(results: "Mapping[str, Result]") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
@@ -58,3 +59,20 @@ def _head(cell: "xr.DataArray") -> str:
     where = {dim: cell.coords[dim].item() for dim in (*PER_HEAD, METHOD) if dim in cell.coords}
     numbers = ".".join(str(where[dim]) for dim in (LAYER, HEAD) if dim in where)
     return " ".join(filter(None, (where.get(STACK, where.get(METHOD, "")), numbers)))
+
+
+def show_table(table: "TextTable") -> None:
+    """Print the table of a lens, with its notes."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    shown = Table(title=table.title or None, box=None, pad_edge=False)
+    for title in table.titles:
+        shown.add_column(title, justify="left" if title == table.titles[0] else "right")
+    for row in table.rows:
+        shown.add_row(*map(escape, row))
+    out().print(shown)
+    for note in table.notes:
+        out().print(note, markup=False, soft_wrap=True)

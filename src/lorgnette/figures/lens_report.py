@@ -88,6 +88,16 @@ class Changes:
     figures: list[Figure]
 
 
+@dataclass(frozen=True)
+class TextTable:
+    """A small table for the terminal: titles, rows of text (the first column left, numbers right), lines below it."""
+
+    titles: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+    title: str = ""
+
+
 def _no_measures(result: Result) -> Iterable[Measure]:
     return ()
 
@@ -99,6 +109,7 @@ class LensReport:
     `findings` are asked for one stack at a time. `compared` are the variables that `compare` subtracts: None stands for
     all with a number for every layer, () for none. `changes` compares where a difference of numbers says nothing.
     `meaning` names the options that decide what a number means: runs that differ in one of them are not compared.
+    `table` is what `look` prints of a lens whose numbers are not by head.
     """
 
     title: str
@@ -110,3 +121,4 @@ class LensReport:
     roles: Callable[[Result], Mapping[HeadPlace, HeadRole]] | None = None
     changes: Callable[[Result, Result, tuple[str, str]], Changes] | None = None
     meaning: tuple[str, ...] = ()
+    table: Callable[[Result], TextTable] | None = None

@@ -1,6 +1,7 @@
 """The base class of all lenses, and the whole contract between a lens and whoever runs it."""
 
 import contextlib
+from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar
@@ -29,7 +30,22 @@ from lorgnette.texts.batch import Batch
 from lorgnette.types import Json, ModelOutput
 
 
-class Lens(torchmetrics.Metric):
+class CheckedOptions(ABCMeta):
+    """The type of lens classes: calling one checks the options before the lens sees them, and keeps them."""
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        kind: Any = cls
+        known = parameters(kind)
+        made_with = {**dict(zip(known, arguments, strict=False)), **options}
+        for name, value in made_with.items():
+            if name in known and value is not known[name].default:
+                check(value, known[name].annotation, f"The option {name!r} of the lens {kind.name!r}")
+        lens = super().__call__(*arguments, **options)
+        lens.made_with = made_with
+        return lens
+
+
+class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
     """A streaming analysis of attention: it sees every attention call of every batch, and returns a `Result`.
 
     A subclass has a name, and overrides what it needs:
@@ -68,21 +84,6 @@ class Lens(torchmetrics.Metric):
 
     made_with: Mapping[str, object]
     """The arguments that it was made with, by name: another process makes the same lens of them."""
-
-    def __new__(cls, *arguments: object, **options: object) -> "Lens":
-        """Checks the options before the lens sees them: what they may be is said in the signature of `__init__`."""
-        lens = super().__new__(cls)
-        known = parameters(cls)
-        made_with = {**dict(zip(known, arguments, strict=False)), **options}
-        for name, value in made_with.items():
-            if name in known and value is not known[name].default:
-                check(value, known[name].annotation, f"The option {name!r} of the lens {cls.name!r}")
-        object.__setattr__(lens, "made_with", made_with)
-        return lens
-
-    def __getnewargs__(self) -> tuple[()]:
-        """A copy is made without options and gets the state of its original; torchmetrics would give it letters."""
-        return ()
 
     def __init__(self) -> None:
         super().__init__(compute_on_cpu=False)

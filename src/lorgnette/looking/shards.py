@@ -10,12 +10,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lorgnette import __version__
 from lorgnette.errors import UserError, reason
 from lorgnette.files import folder_written_whole, recover
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
+from lorgnette.lens.whole_model import WholeModel
 from lorgnette.looking.runs import Run
-from lorgnette.looking.texts import Counts, Share
+from lorgnette.looking.texts import Counts, Share, TokenizedTexts
 from lorgnette.models.loading import tensors_hash
 from lorgnette.results import Results
 from lorgnette.results.folder import SCHEMA_VERSION, parsed, read
@@ -81,6 +83,33 @@ class Look:
     needed: tuple[LensRecipe, ...] = ()
     """In the first of two rounds: the lenses whose results the others need before they look, and whose states these
     are."""
+
+    @staticmethod
+    def of(
+        texts: TokenizedTexts,
+        lenses: Sequence[Lens],
+        weights: str,
+        *,
+        labels: Mapping[str, str] | None,
+        keep: str | None,
+        seed: int | None,
+        left_out: Json | None,
+    ) -> "Look":
+        """What is known before the look: the lenses are bound, and have seen nothing."""
+        return Look(
+            library=__version__,
+            weights=weights,
+            dtype=texts.subject.precision,
+            corpus=texts.fingerprint,
+            truncate=texts.truncate,
+            labels=None if labels is None else dict(labels),
+            keep=keep,
+            seed=seed,
+            shards=1 if texts.share is None else texts.share.of,
+            lenses=tuple(map(LensRecipe.of, lenses)),
+            whole=any(isinstance(lens, WholeModel) for lens in lenses),
+            left_out=left_out,
+        )
 
     def differences(self, other: "Look") -> str:
         """In words, what the other has that this has not."""

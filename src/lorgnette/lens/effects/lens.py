@@ -198,7 +198,7 @@ class Effects(Lens):
 
 @dataclass(frozen=True)
 class IntactPass:
-    """The intact pass of a batch: the goal, its value, and how to run it again without a head (`answers`: fast)."""
+    """The intact pass of a batch: the goal, its value, and how to run it again without a head (`answers`: cheaply)."""
 
     rerun: Rerun
     goal: Goal

@@ -6,10 +6,11 @@ from lorgnette.axes import LABEL, PROBE, STATE
 from lorgnette.figures.doubt import extreme_of
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
-from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport
+from lorgnette.figures.lens_report import GEOMETRY, Compared, LensReport, TextTable
 from lorgnette.figures.sentences import at_state
 from lorgnette.figures.variables import figure_per_variable, states_as_layers, titled_figures
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
 
 
 def figures(result: Result) -> list[Figure]:
@@ -59,6 +60,27 @@ def findings(result: Result) -> Iterator[Finding]:
         )
 
 
+def table(result: Result) -> TextTable:
+    """A row for each state: accuracy and selectivity of each probe, and the share of a learnt mix."""
+    data, rows = result.data, []
+    for state in data[STATE].values:
+        here = data.sel({STATE: state})
+        cells = []
+        for name in data[PROBE].values:
+            one = here.sel({PROBE: name})
+            half = float(Estimate.of(one, "accuracy").half)
+            cells += [f"{float(one.accuracy):.3f} ± {half:.3f}", f"{float(one.selectivity):+.3f}"]
+        rows.append((str(int(state)), *cells, f"{float(here.mixing):.2f}"))
+    embedding = ", ".join(f"{float(v):.3f}" for v in data.embedding_accuracy.values)
+    note = (
+        f"most frequent label {float(data.majority):.3f}, of each word type {float(data.type_majority):.3f}, "
+        f"input embeddings {embedding}; {int(data.unseen_labels)} test items have a label that training lacks"
+    )
+    probes = [title for name in data[PROBE].values for title in (str(name), "selectivity")]
+    title = f"{_label(result)}: {int(data.train_items):,} to train, {int(data.test_items):,} to test"
+    return TextTable(("state", *probes, "mixing"), rows, (note,), title)
+
+
 REPORT = LensReport(
     title="What each layer encodes",
     chapter=GEOMETRY,
@@ -66,4 +88,5 @@ REPORT = LensReport(
     findings=findings,
     compared=(Compared("accuracy", "accuracy"), Compared("selectivity", "selectivity")),
     meaning=("label",),
+    table=table,
 )

@@ -19,12 +19,13 @@ from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.rationales import plausibility as maths
 from lorgnette.lens.rationales.faithfulness import SHARES, aopc, top_tokens
-from lorgnette.lens.rationales.gold import GOLDS, Marked, marked
+from lorgnette.lens.rationales.gold import GOLDS, Marked, gold_share, marked
 from lorgnette.lens.rationales.word_removal import PERTURBATIONS, WordRemoval, rows_of
 from lorgnette.lens.rationales.words import BLIND, ranks, word_scores
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate, false_discovery
 from lorgnette.subject import Subject
+from lorgnette.texts import corpus
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
 
@@ -52,16 +53,16 @@ class Rationales(Lens):
 
     m(x)_j is the probability of the class j that is predicted for the whole text, or of `class_name`, which is then
     the class explained. A word's score is the sum over its tokens, which are deleted or kept together. k is `top` words
-    of a text (5, as in HateXplain), or `share` of them (see `gold_share`, on another split). `methods` is a name,
-    several names, or "all"; the baselines are random words, the first words and the last words. Means are over texts
-    with at least one gold word that is visible to the model. DeYoung et al. 2020, "ERASER", ACL; Mathew et al. 2021,
-    "HateXplain", AAAI.
+    of a text (5, as in HateXplain), or `share` of them: a number, or the corpus whose gold share it is ("yelphat:val").
+    `methods` is a name, several names, or "all"; the baselines are random words, the first words and the last words.
+    Means are over texts with at least one gold word that is visible to the model. DeYoung et al. 2020, "ERASER", ACL;
+    Mathew et al. 2021, "HateXplain", AAAI.
 
     What it does not tell you: whether people and the model have the same reasons. An explanation can be plausible and
     wrong about the model, and a text with words deleted is unlike the training texts.
     """
 
-    share: float | None
+    share: float | str | None
     top: int | None
     gold: str
     perturbation: str
@@ -80,7 +81,7 @@ class Rationales(Lens):
         self,
         methods: Sequence[str] | str = CHEAP,
         *,
-        share: Annotated[float, Interval(0, 1, "right")] | None = None,
+        share: Annotated[float, Interval(0, 1, "right")] | str | None = None,
         top: Annotated[int, Interval(1)] | None = None,
         gold: Annotated[str, OneOf(GOLDS)] = "majority",
         perturbation: Annotated[str, OneOf(PERTURBATIONS)] = "delete",
@@ -102,6 +103,8 @@ class Rationales(Lens):
                 f"{subject.name!r} ({type(subject.model).__name__}) is not a text classifier, so there is no class "
                 "whose rationale could be compared. Give a classifier; `lorgnette train` makes one."
             )
+        if isinstance(self.share, str):
+            self.share = gold_share(corpus(self.share), self.gold)
         self.target: int | None = None if self.class_name is None else class_number(subject, self.class_name)
         by = {axes.METHOD: self.methods, axes.MEASURE: MEASURES}
         self.scores: Moments = Moments(self, "score", by, at="corpus")
@@ -170,6 +173,7 @@ class Rationales(Lens):
         if self.top is not None:
             return self.top
         assert self.share is not None
+        assert not isinstance(self.share, str)
         return int(np.ceil(self.share * words - 1e-9))  # 0.1 · 70 is a little more than 7
 
     def compute(self) -> Result:

@@ -1,5 +1,6 @@
 """What the pages show of rationales: how plausible and how faithful explanations are."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from lorgnette.axes import MEASURE, METHOD, METHOD_B
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals
-from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
+from lorgnette.figures.lens_report import EXPLANATIONS, LensReport, TextTable
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.texts.annotated import HUMAN
@@ -143,10 +144,42 @@ def _against_others(ties: str, count: int) -> str:
     return "; significantly above all others" if count > 1 else ""
 
 
+_MEANS = {"auprc": "AUPRC", "auroc": "AUROC", "token_f1": "token F1", "comprehensiveness": "compr.",
+          "sufficiency": "suff."}  # fmt: skip
+
+
+def table(result: Result) -> TextTable:
+    """A row for each explanation: means with half their intervals, the pooled scores, and what it costs."""
+    data, rows = result.data, []
+    for name in data[METHOD].values.tolist():
+        row = data.sel({METHOD: name})
+        means = Estimate.of(row, "score", {MEASURE: list(_MEANS)})
+        cells = map(_with_interval, means.value.values.tolist(), means.half.values.tolist())
+        pooled = (_with_interval(row[name].item(), math.nan) for name in ("pooled_auprc", "iou_f1"))
+        rows.append((name, *cells, *pooled, f"{row['seconds_per_text'].item():.4f}"))
+    notes = [
+        "± half a 95 % interval over texts; "
+        f"{data['texts'].item():,} texts with gold, {data['texts_without_gold'].item():,} without; chance: "
+        f"AUPRC {data['chance'].item():.3f}, pooled {data['pooled_chance'].item():.3f}; k = {data.attrs['k']}; "
+        f"explained: {data.attrs['explained']}"
+    ]
+    if lost := data["gold_cut"].item():
+        notes.append(f"{lost:,} gold words ({data['gold_cut_share'].item():.0%}) were cut off with the ends of texts.")
+    return TextTable(("explanation", *_MEANS.values(), "pooled AUPRC", "IOU F1", "s/text"), rows, tuple(notes))
+
+
+def _with_interval(value: float, half: float) -> str:
+    """ "0.412 ±.021"; a dash where there is no number, and no ± where there is no error."""
+    if value != value:
+        return "–"
+    return f"{value:.3f}" + (f" ±{half:.3f}".replace("±0.", "±.") if half == half else "")
+
+
 REPORT = LensReport(
     title="Are explanations plausible and faithful?",
     chapter=EXPLANATIONS,
     figures=figures,
     findings=findings,
     meaning=("share", "top", "gold", "perturbation", "class_name"),
+    table=table,
 )

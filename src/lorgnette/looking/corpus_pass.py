@@ -1,0 +1,191 @@
+"""One pass of lenses over the texts of a corpus: batches, states that are kept, interruptions, processes."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from lorgnette.errors import UserError
+from lorgnette.files import hidden, locked
+from lorgnette.lens.base import Lens
+from lorgnette.lens.states import description
+from lorgnette.looking.ahead import prepared
+from lorgnette.looking.choosing import in_order, needed_by, waiting
+from lorgnette.looking.conclusion import concluded, name_of, provenance_of
+from lorgnette.looking.driver import refuse_used
+from lorgnette.looking.interrupts import signals_between_batches
+from lorgnette.looking.passes import Passes
+from lorgnette.looking.processes import ProcessRank
+from lorgnette.looking.progress import progress_bar
+from lorgnette.looking.resume import BEFORE, LOOK, UNFINISHED, Keeper
+from lorgnette.looking.texts import ALL_TEXTS, Counts, Share, TextSet, TokenizedTexts, UniqueIds, batches
+from lorgnette.models.switching import evaluating
+from lorgnette.texts.sides import Encoded
+from lorgnette.types import Json
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the passes of one look run, whatever the lenses: where, in which batches, with which processes."""
+
+    batch_tokens: int
+    progress: bool
+    out: str | os.PathLike[str] | None
+    resume: bool
+    weights: str
+    ranks: ProcessRank
+
+
+def alone(out: str | os.PathLike[str] | None, ranks: ProcessRank) -> AbstractContextManager[None]:
+    """One run at a time writes to a folder."""
+    if out is None or not ranks.first:
+        return nullcontext()
+    return locked(hidden(out, UNFINISHED), f"Another run is writing to {out}. Wait for it, or choose another folder.")
+
+
+def passed(
+    texts: TokenizedTexts,
+    lenses: Sequence[Lens],
+    setting: Setting,
+    name: str = LOOK,
+    *,
+    unique_ids: bool = False,
+) -> tuple[Counts, Keeper | None, set[str]]:
+    """Take all texts through the lenses; returns the counts, the keeper of the states, and how rows were computed.
+
+    Counts and ways are those of all processes, the states those of this one.
+    """
+    keeper, passes, done = None, Passes(texts.subject, lenses), TextSet()
+    out, ranks = setting.out, setting.ranks
+    if out is not None:
+        keeper = Keeper.open(out, setting.resume, _fingerprint(texts, lenses, setting.weights), ranks, name)
+        if setting.resume:
+            passes.analysed, done = keeper.restore(lenses)
+        ranks.from_all(None)  # nobody writes before everybody has read
+    size, part = text_count(texts.corpus), Share(ranks.rank + 1, ranks.world)
+    share = texts.share or ALL_TEXTS
+    mine = share.split(part.number, part.of)
+    total = None if size is None else len(mine.numbers(size))
+    bars = progress_bar("looking", total, enabled=setting.progress and ranks.first)
+    with bars as bar:
+        bar(passes.analysed.counts.texts, passes.analysed.counts.tokens, skipped=True)
+        _through(texts, texts.left(done, part), passes, setting, keeper, bar, unique_ids=unique_ids)
+    passes.close()
+    if keeper is not None and (ranks.world > 1 or name != LOOK):
+        # Another process may be lost; and who interrupts the next pass does not want to repeat this one.
+        keeper.keep_if_possible(lenses, passes.analysed)
+    every = ranks.from_all((passes.analysed.counts, len(passes.analysed.numbers), passes.driver.paths))
+    counts = Counts.total(one for one, _, _ in every)
+    if counts.texts == 0 and texts.share is None:  # a shard may have none, if texts are few
+        raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
+    _refuse_lost(sum(number for _, number, _ in every), len(share.numbers(texts.size or 0)))
+    return counts, keeper, {path for _, _, paths in every for path in paths}
+
+
+def _refuse_lost(analysed: int, texts: int) -> None:
+    """Every text is in the states of one process: of no process if they do not see the same files."""
+    if analysed != texts:
+        raise UserError(
+            f"The states hold {analysed:,} texts, and the corpus has {texts:,}: the saved states are not those of all "
+            "processes, or not every process found them. Run without --resume."
+        )
+
+
+def _through(
+    texts: TokenizedTexts,
+    left: Iterator[Encoded | None],
+    passes: Passes,
+    setting: Setting,
+    keeper: Keeper | None,
+    bar: Callable[..., None],
+    *,
+    unique_ids: bool,
+) -> None:
+    """The pass over those texts of this process that are left."""
+    looking = passes.driver.lenses
+    ids = UniqueIds(_ids(looking) if unique_ids else None)
+    saved = _saved_if_interrupted(keeper, passes, setting.out)
+    with signals_between_batches() as heed_signals, torch.no_grad(), evaluating(texts.subject.model), saved:
+        texts.words |= passes.driver.reads("words")
+        in_turn = batches(left, setting.batch_tokens, texts.subject.device.type, passes.step)
+        stream = prepared(texts.subject, in_turn, launched=passes.launched, words=texts.words, step=passes.step)
+        for number, (encoded, batch) in enumerate(stream):
+            heed_signals()
+            if batch is None:
+                passes.count(encoded, number)
+            else:
+                passes.take(encoded, batch, number)
+                ids.add(encoded)
+                bar(len(encoded), sum(e.tokens for e in encoded))
+            if keeper is not None:
+                keeper.due(looking, passes.analysed)
+            heed_signals()
+
+
+def prepare(texts: TokenizedTexts, lenses: Sequence[Lens], setting: Setting, name: str = BEFORE) -> None:
+    """One look before this one, for all lenses that need to know something of the whole corpus before they begin.
+
+    Where what they need also needs a look of its own, that comes first; each look saves its states under its own name.
+    """
+    needed = needed_lenses(texts, lenses)
+    if not needed:
+        return
+    prepare(texts, needed, setting, f"{BEFORE}_{name}")
+    counts, _, _ = passed(texts, needed, setting, name)
+    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, setting.weights), (), None)
+    for lens in waiting(lenses):
+        lens.take(results)
+
+
+def needed_lenses(texts: TokenizedTexts, lenses: Sequence[Lens]) -> list[Lens]:
+    """The lenses whose results others need before they look, bound to the model."""
+    needy = waiting(lenses)
+    if needy and texts.once:
+        raise UserError(f"The lens {needy[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
+    needed = in_order(needed_by(needy))
+    for lens in needed:
+        refuse_used(lens, texts.subject)
+        lens.bind(texts.subject)
+    return needed
+
+
+@contextmanager
+def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Ctrl-C leaves what `resume` needs: states of whole batches only, if not these, then those saved before."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if keeper is None:
+            raise
+        if passes.batches is not None:
+            keeper.keep(passes.driver.lenses, passes.analysed)
+            what = f"the same command with --resume goes on from here ({out})"
+        elif keeper.file.exists():
+            what = f"the batch was cut short, so --resume goes on from the states that were saved before it ({out})"
+        else:
+            what = "the batch was cut short and nothing had been saved before it, so --resume begins anew"
+        raise KeyboardInterrupt(f"interrupted; {what}.") from interrupt
+
+
+def _ids(lenses: Sequence[Lens]) -> list[str]:
+    """Those of the texts that were analysed before the run was interrupted."""
+    return next((lens.per_text.ids() for lens in lenses if lens.per_text is not None), [])
+
+
+def text_count(corpus: object) -> int | None:
+    """How many texts there are, or can be at most, where that is known without reading them."""
+    return len(corpus) if isinstance(corpus, Sized) else getattr(corpus, "most", None)
+
+
+def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str) -> Json:
+    """What must be unchanged for saved states to be usable."""
+    return {
+        "weights": weights,
+        "dtype": texts.subject.precision,
+        "corpus": texts.fingerprint,
+        "lenses": [description(lens) for lens in lenses],
+        "truncate": texts.truncate,
+        "shard": None if texts.share is None else str(texts.share),
+    }

@@ -1,0 +1,73 @@
+"""The pass over one share of the texts, as a `Shard`."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lorgnette.errors import UserError
+from lorgnette.lens.base import Lens
+from lorgnette.lens.whole_model import WholeModel
+from lorgnette.looking.choosing import waiting
+from lorgnette.looking.conclusion import provenance_of
+from lorgnette.looking.corpus_pass import Setting, alone, needed_lenses, passed
+from lorgnette.looking.resume import states_of
+from lorgnette.looking.shards import LensRecipe, Look, Shard, first_round, refuse_other
+from lorgnette.looking.short_texts import as_json, short_texts
+from lorgnette.looking.texts import Counts, TokenizedTexts
+from lorgnette.models.loading import tensors_hash
+from lorgnette.results import Results
+
+
+def analysed_shard(
+    texts: TokenizedTexts,
+    chosen: Sequence[Lens],
+    whole: Sequence[WholeModel],
+    setting: Setting,
+    about: Look,
+    command: str | None,
+    first: Results | str | os.PathLike[str] | None,
+) -> Shard:
+    """The states after a share of the texts, with what `merge` needs to know of them."""
+    if setting.ranks.world > 1:
+        raise UserError("A shard is the work of one process: use --shard or torchrun, not both.")
+    assert texts.share is not None
+    looking: Sequence[Lens] = [*chosen, *whole]
+    needed = needed_lenses(texts, chosen)
+    if deep := waiting(needed):
+        raise UserError(
+            f"Shards have two rounds, and these lenses need three: {deep[0].name!r}, which another lens needs before "
+            "it looks, needs a look before that. Run look without --shard."
+        )
+    if first is not None and not needed:
+        raise UserError("No lens of this look needs a first round: leave out --first.")
+    if first is None:
+        about = replace(about, needed=tuple(map(LensRecipe.of, needed)))
+    there = None if setting.out is None else refuse_other(setting.out, about, texts.share)
+    if there is not None and setting.resume:
+        return there
+    if first is not None:
+        before = first_round(first, (about.weights, about.dtype, about.corpus), about.truncate, needed)
+        for lens in waiting(chosen):
+            lens.take(before)
+    elif needed:
+        looking = needed
+    with alone(setting.out, setting.ranks):
+        counts, keeper, paths = passed(texts, looking, setting, unique_ids=about.keep is not None)
+        states = {name: state.cpu() for name, state in states_of(looking).items()}
+        origin = provenance_of(texts.subject, texts.corpus, Counts(), about.weights, about.seed, command)
+        fingerprint = texts.fingerprint  # of a stream, known only now
+        shard = Shard(
+            look=replace(about, corpus=fingerprint),
+            share=texts.share,
+            counts=counts,
+            provenance=replace(origin, corpus_fingerprint=fingerprint),
+            paths=tuple(sorted(paths)),
+            digest=tensors_hash(states),
+            examples=() if texts.once or about.needed else tuple(map(as_json, short_texts(texts))),
+            first=None if first is None or isinstance(first, Results) else os.path.abspath(first),
+            states=states,
+        )
+        if setting.out is not None and keeper is not None:
+            shard.save(setting.out)
+            keeper.clear()
+    return shard
