@@ -1,4 +1,5 @@
-"""The table of verified models: `check` on a tiny random model of every text architecture of transformers.
+"""The table of verified models: `check` on a tiny random model of every text architecture of transformers, and of
+those architectures of pictures and text that have a tiny model in tests/tiny/pictures.py.
 
 python -m tests.verified                    all of them, written to verified.json and docs/models.md
 python -m tests.verified opt bart           some of them, printed
@@ -19,13 +20,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from tiny import tokenizer  # noqa: E402
 from tiny.architectures import model_of_type, text_types  # noqa: E402
+from tiny.eager import own_weights  # noqa: E402
+from tiny.pictures import UNSEEN, picture_model, picture_types  # noqa: E402
 
+from lorgnette.bare.attention import attention  # noqa: E402
 from lorgnette.errors import UserError  # noqa: E402
 from lorgnette.explaining.rules import unruled  # noqa: E402
 from lorgnette.models.anatomy import PARTS  # noqa: E402
 from lorgnette.models.families import head_prunable_types, record_of  # noqa: E402
-from lorgnette.models.families.verified import FILE, Verified, page, table  # noqa: E402
+from lorgnette.models.families.verified import FILE, Verified, page, pictures, table  # noqa: E402
 from lorgnette.subject import Subject  # noqa: E402
+from lorgnette.subject.checks import Check  # noqa: E402
 
 
 def verified(kind: str) -> Verified:
@@ -53,6 +58,50 @@ def verified(kind: str) -> Verified:
     return Verified(kind, "exact", known, lacks, kind in head_prunable_types(), relevance, eager=compared)
 
 
+def pictured(kind: str) -> Verified:
+    """The row of a model of pictures and text."""
+    try:
+        model, inputs = picture_model(kind)
+    except Exception as error:
+        return Verified(kind, "not tried", why=f"no tiny model could be made ({_first(error)})")
+    try:
+        subject = Subject(model, name=kind, inputs=inputs)
+        checks = subject.check(inputs)
+    except UserError as error:
+        return Verified(kind, "refused", why=_reason(str(error)))
+    failed = [one for one in checks if not one.ok]
+    if failed:
+        return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
+    anatomy = subject.anatomy
+    lacks = tuple(part for part in PARTS if not anatomy.knows(part))
+    stacks = tuple(dict.fromkeys(site.name for site in subject.sites))
+    return Verified(
+        kind, "exact", "run", lacks, stacks=stacks, eager=_equals_eager(subject, inputs, checks),
+        unseen=UNSEEN.get(kind, ""),
+    )  # fmt: skip
+
+
+def _equals_eager(subject: Subject, inputs: dict[str, torch.Tensor], checks: list[Check]) -> bool:
+    """Whether every site has the weights of the attention function in the model's own file; of one without such a
+    function (BLIP), whether they are what its modules return.
+    """
+    with torch.no_grad():
+        seen = attention(subject, **inputs)
+    own, _ = own_weights(subject.model, inputs)
+    if not own:
+        return all(one.made for one in checks if "eager" in one.name)
+    real = inputs["attention_mask"].bool()
+    for site in subject.anatomy.sites:
+        if site.module not in own:
+            return False
+        got, wanted = seen.records[site.site]["weights"], own[site.module]
+        if site.site.of_texts and got.shape[2] == real.shape[1]:
+            got, wanted = got.transpose(1, 2)[real], wanted.transpose(1, 2)[real]
+        if not torch.allclose(got, wanted, atol=2e-6):
+            raise AssertionError(f"{subject.name}: other weights at {site.site}")
+    return True
+
+
 def _first(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:100]}" if lines else type(error).__name__
@@ -69,15 +118,17 @@ def main(arguments: list[str]) -> None:
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    rows = []
-    for kind in kinds or text_types():
-        rows.append(verified(kind))
-        print(rows[-1], flush=True)
+    made = {}
+    for kind in kinds or (*text_types(), *picture_types()):
+        made[kind] = (pictured if kind in picture_types() else verified)(kind)
+        print(made[kind], flush=True)
     if kinds != arguments or not kinds:
-        if kinds:
-            new = {row.model_type: row for row in rows}
-            rows = [new.get(row.model_type, row) for row in table()[1]]
-        document: dict[str, Any] = {"transformers": transformers.__version__, "models": [row.plain() for row in rows]}
+        known = [*table()[1], *pictures()] if kinds else []
+        rows = {row.model_type: row for row in known} | made
+        document: dict[str, Any] = {"transformers": transformers.__version__}
+        seeing = picture_types()
+        document["models"] = [row.plain() for kind, row in rows.items() if kind not in seeing]
+        document["pictures"] = [rows[kind].plain() for kind in seeing]
         FILE.write_text(json.dumps(document, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
         (ROOT / "docs" / "models.md").write_text(page(), encoding="utf-8")
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from verified import verified
+from verified import pictured, verified
 
 from lorgnette.models.families import model_types
-from lorgnette.models.families.verified import page, table
+from lorgnette.models.families.verified import page, pictures, table
 
 SAMPLE = {
     "opt": "exact",
@@ -32,9 +32,21 @@ def test_a_sample_of_the_table_holds(kind):
     assert (again.found_by, again.lacks, again.relevance) == (row.found_by, row.lacks, row.relevance)
 
 
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "blip", "kosmos-2"])
+def test_a_sample_of_the_pictures_holds(kind):
+    row = next(row for row in pictures() if row.model_type == kind)
+    assert pictured(kind) == row
+
+
+def test_at_least_twelve_models_of_pictures_are_exact():
+    assert len([row for row in pictures() if row.outcome == "exact"]) >= 12
+
+
 def test_every_record_is_in_the_table_and_exact():
     exact = {row.model_type for row in table()[1] if row.outcome == "exact"}
-    not_of_text = {"wavlm"}  # it reads sound: tests/bare/test_other_inputs.py proves it
+    exact |= {row.model_type for row in pictures() if row.outcome == "exact"}
+    # WavLM reads sound: tests/bare/test_other_inputs.py proves it; BLIP's towers: tests/models/test_pictures.py
+    not_of_text = {"wavlm", "blip_text_model", "blip_vision_model"}
     assert set(model_types()) - {"lorgnette-classifier"} - not_of_text <= exact
     assert len(exact) >= 120
 

@@ -10,8 +10,8 @@ words  → attention between words     entropy → entropies with a gradient
 """
 
 from lorgnette.attending.attend import attend
-from lorgnette.attending.call import Call, Site
+from lorgnette.attending.call import TEXT_STACKS, Call, Site
 from lorgnette.attending.recorder import Recorder
 from lorgnette.attending.taps import ACTIVE, Arrival, Tap, Watch
 
-__all__ = ["ACTIVE", "Arrival", "Call", "Recorder", "Site", "Tap", "Watch", "attend"]
+__all__ = ["ACTIVE", "TEXT_STACKS", "Arrival", "Call", "Recorder", "Site", "Tap", "Watch", "attend"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lorgnette.attending.band import BandMask
@@ -17,7 +17,7 @@ from lorgnette.texts.padding import HIDDEN
 # fmt: off
 HARMLESS = frozenset((
     # Windows and packed texts are in the mask, which transformers makes by our name.
-    "sliding_window", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
+    "sliding_window", "position_ids", "cu_seq_lens_k", "max_length_q", "max_length_k",
     "cu_seqlens", "seq_idx",
     # What is asked of the model, and what a layer passes on to everything inside it.
     "output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "num_items_in_batch",
@@ -42,6 +42,7 @@ def attend(
     softcap: float | None = None,
     s_aux: Float[Tensor, " head"] | None = None,
     indices: Tensor | None = None,
+    cu_seq_lens_q: Int[Tensor, " boundary"] | None = None,
     **more: object,
 ) -> tuple[Float[Tensor, "batch query head value_dim"], Float[Tensor, "batch head query key"] | None]:
     """softmax(scaling · q kᵀ + position_bias) v, with the signature of transformers' attention interface.
@@ -54,7 +55,8 @@ def attend(
     The mask alone says what a row may see: causality, windows and padding. Without a mask every row sees every key, as
     in transformers' eager attention, unless `is_causal=True` is passed. The module's own `is_causal` does not count,
     because many encoders have none. `s_aux` is the score of a learnt sink for each head; `indices` [batch query kept]
-    are the only visible keys of a row. Unknown keywords are refused, because they may change the result.
+    are the only visible keys of a row. `cu_seq_lens_q` are the boundaries of pictures that are packed in one row and do
+    not see each other. Unknown keywords are refused, because they may change the result.
     """
     _refuse_unknown(module, more)
     scores, value = scores_of(
@@ -64,6 +66,8 @@ def attend(
         scores = replace(scores, sink=s_aux)
     if indices is not None:
         scores = replace(scores, allowed=_chosen(scores, indices))
+    if cu_seq_lens_q is not None and attention_mask is None and query.shape[2] == key.shape[2]:
+        scores = replace(scores, allowed=_packed(cu_seq_lens_q, query.shape[2]))
     watches = [watch for watch in ACTIVE.get() if watch.contains(module)]
     if not watches:
         return fused(scores, value, dropout).transpose(1, 2).contiguous(), None
@@ -95,6 +99,12 @@ def _chosen(scores: Scores, indices: Tensor) -> Bool[Tensor, "batch heads query 
     batch, _, queries, keys = scores.shape
     chosen = torch.zeros(batch, queries, keys, dtype=torch.bool, device=indices.device)
     return scores.visible_keys() & chosen.scatter(-1, indices.long(), True)[:, None]
+
+
+def _packed(boundaries: Int[Tensor, " boundary"], tokens: int) -> Bool[Tensor, "1 1 query key"] | None:
+    """Each token sees those between the same two boundaries; None if these hide nothing."""
+    own = torch.bucketize(torch.arange(tokens, device=boundaries.device), boundaries[1:], right=True)
+    return None if len(boundaries) < 3 else (own[:, None] == own)[None, None]
 
 
 def _edit(call: Call, taps: Sequence[Tap]) -> None:

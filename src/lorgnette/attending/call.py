@@ -17,6 +17,8 @@ from lorgnette.errors import UserError
 from lorgnette.kernels import attention_kernels
 
 T = TypeVar("T")
+TEXT_STACKS = ("encoder", "decoder", "pooler")
+"""Stacks whose queries are the tokens of a batch. Others, such as "vision", see a picture's patches beside a text."""
 
 
 @dataclass(frozen=True, order=True)
@@ -33,8 +35,15 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The stack's name in results: encoder, decoder, or cross for the decoder's attention to the encoder."""
-        return "cross" if self.kind == "cross" else self.stack
+        """The stack's name in results: encoder, decoder, vision …, or cross for a text's attention to other states."""
+        if self.kind != "cross":
+            return self.stack
+        return "cross" if self.of_texts else f"{self.stack}-cross"
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether its queries are tokens of the texts."""
+        return self.stack in TEXT_STACKS
 
     def __str__(self) -> str:
         return f"{self.name} layer {self.layer + 1}"

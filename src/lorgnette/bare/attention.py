@@ -159,7 +159,7 @@ def attention(
 
     What it does not tell you: how much a token contributes (ask for `norms`), or whether a head matters (`effect`).
     """
-    subject = subject_of(model)
+    subject = subject_of(model, inputs)
     inputs = model_inputs(subject, inputs)
     sites = _chosen_sites(subject, layers)
     picked = _chosen_heads(subject, heads)

@@ -42,7 +42,7 @@ def effect(
     zero, constant part and all (docs/gauge.md). The model runs in evaluation mode, so that dropout is not taken for an
     effect.
     """
-    subject = subject_of(model)
+    subject = subject_of(model, inputs)
     inputs = model_inputs(subject, inputs)
     refuse_labelled_padding(subject, inputs)
     taps: list[Tap] = []
@@ -89,7 +89,7 @@ def gradient_effects(
     logits, one for each text or token. Returns [stack layer head]. It is exact for a metric that is linear in the
     head's output, and inaccurate for a saturated softmax or a large change: compare with `effect`.
     """
-    subject = subject_of(model)
+    subject = subject_of(model, inputs)
     inputs = model_inputs(subject, inputs)
     if metric is not None and not _takes_one(metric):
         raise UserError(f"metric must be a function of the model's output. Got {shown(metric)} instead.")

@@ -29,8 +29,8 @@ def watch(model: Model, *lenses: Lens, batch: Batch, keep: str | None = None) ->
     it stays in the lenses. `keep="texts"` also keeps the numbers of each text: `lens.text_numbers` after `compute`.
     """
     refuse_odd_keep(keep)
-    subject = subject_of(model)
     _refuse(lenses, batch)
+    subject = subject_of(model, batch.inputs)
     refuse_elsewhere(subject, {"the batch": batch.source.mask})
     model_inputs(subject, batch.inputs)
     for lens in lenses:

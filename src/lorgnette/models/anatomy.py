@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lorgnette.attending import Site
+from lorgnette.attending import TEXT_STACKS, Site
 from lorgnette.errors import CaptureError
 from lorgnette.models.linear import linear_weights, refusal
 
@@ -145,17 +145,20 @@ class LayerStack:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """All stacks of a model."""
+    """All stacks of a model; `sees` is what it took beside ids when it was found (pixel_values …)."""
 
     family: str
     stacks: tuple[LayerStack, ...]
     shim: Callable[..., object] | None = None
     """stands in for the forward of attention modules that ignore the attention interface"""
+    sees: tuple[str, ...] = ()
+    stand_ins: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    """the same for modules of these classes, where the stacks were found by running the model"""
 
     @property
     def sites(self) -> tuple[AttentionSite, ...]:
-        """Grouped by what results call the stack (encoder, decoder, cross), then by layer."""
-        order = {"encoder": 0, "decoder": 1, "cross": 2}
+        """Grouped by what results call the stack (vision, encoder, decoder, cross), then by layer."""
+        order = {"vision": -1, "encoder": 0, "decoder": 1, "cross": 2}
         everything = [site for stack in self.stacks for site in stack.sites]
         return tuple(sorted(everything, key=lambda s: (order.get(s.site.name, 9), s.site.name, s.site.layer)))
 
@@ -173,5 +176,5 @@ class Anatomy:
 
     @property
     def causal(self) -> bool:
-        """True for a model with nothing but a decoder."""
-        return all(stack.name == "decoder" for stack in self.stacks)
+        """True for a model whose texts pass through nothing but a decoder."""
+        return {stack.name for stack in self.stacks if stack.name in TEXT_STACKS} == {"decoder"}

@@ -76,6 +76,9 @@ def _square(band: Band, size: int) -> Bool[Tensor, "query key"]:
 # Not a name with "flash" in it: transformers would take it for a kernel to download.
 NAME = "lorgnette"
 
+PACKED = "lorgnette_flash"
+"""The name for modules that cut packed pictures into one call for each, unless they think that the function does."""
+
 _PADDED: ContextVar[bool | None] = ContextVar("padded", default=None)
 """Whether the texts of the pass have padding, where that is known without waiting for a GPU."""
 _ONE_MASK = {"input_ids", "attention_mask", "token_type_ids"}
@@ -131,5 +134,6 @@ def _is_padded(mask: Tensor) -> bool:
     return not bool(mask.all()) if known is None else known
 
 
-AttentionInterface.register(NAME, attend)
-AttentionMaskInterface.register(NAME, attention_mask)
+for _name in (NAME, PACKED):
+    AttentionInterface.register(_name, attend)
+    AttentionMaskInterface.register(_name, attention_mask)

@@ -80,6 +80,8 @@ class _Seen:
     asked: Bool[Tensor, "batch query"]
     sink: bool = False
     """whether a learnt sink takes a share of each row of weights"""
+    module: nn.Module | None = None
+    """that made the call, of weights"""
 
     @property
     def real(self) -> Float[Tensor, "..."]:
@@ -105,8 +107,8 @@ class _Examiner(Tap):
         self.anatomy, self.proof = anatomy, proof
         self.way = ""
         self.calls: list[Call] = []
-        self.outputs: list[tuple[AttentionSite, Tensor, Tensor]] = []
-        self.waiting: dict[int, tuple[AttentionSite, Tensor]] = {}
+        self.outputs: list[tuple[AttentionSite, Call, Tensor]] = []
+        self.waiting: dict[int, tuple[AttentionSite, Call]] = {}
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
@@ -118,25 +120,30 @@ class _Examiner(Tap):
             yield
 
     def keep_output(self, module: nn.Module, arguments: object, output: Tensor) -> None:
-        attention, context = self.waiting.pop(id(module), (None, None))
-        if attention is not None and context is not None:
-            self.outputs.append((attention, context, output))
+        attention, call = self.waiting.pop(id(module), (None, None))
+        if attention is not None and call is not None:
+            self.outputs.append((attention, call, output))
 
     def see(self, call: Call) -> None:
         # Swept, before the matrix exists.
         call.once("swept", call.entropy)
         attention = self.anatomy[call.site]
-        self.waiting[id(attention.output)] = attention, call.context
+        self.waiting[id(attention.output)] = attention, call
         self.calls.append(call)
 
     def judge(self, step: Step) -> list[_Seen]:
         """Measure all calls of a pass, drop them, and return their weights."""
         for call in self.calls:
             self.judge_call(call, step)
-        for attention, context, output in self.outputs:
-            self.judge_output(attention, context, output, step)
+        for attention, call, output in self.outputs:
+            self.judge_output(attention, call, output, step)
         seen = [
-            _Seen(call.weights.transpose(1, 2), step.queries(call.site), call.scores.sink is not None)
+            _Seen(
+                call.weights.transpose(1, 2),
+                _asked(call, step),
+                call.scores.sink is not None,
+                self.anatomy[call.site].module,
+            )
             for call in self.calls
         ]
         self.calls, self.outputs, self.waiting = [], [], {}
@@ -145,8 +152,8 @@ class _Examiner(Tap):
     def judge_call(self, call: Call, step: Step) -> None:
         proof, way = self.proof, self.way
         weights, sink = call.weights, call.sink
-        keys = step.keys(call.site)[:, -weights.shape[-1] :]  # a sliding cache has dropped the first ones
-        asked = step.queries(call.site)[:, None, :].expand(weights.shape[:3])
+        keys = _known_keys(call, step)[:, -weights.shape[-1] :]  # a sliding cache has dropped the first ones
+        asked = _asked(call, step)[:, None, :].expand(weights.shape[:3])
         proof.rows.take((weights.sum(-1) + sink - 1)[asked], way)
         proof.padding.take(weights.masked_fill(keys[:, None, None, :], 0)[asked], way)
         mixed = weights.to(call.value.dtype) @ call.value
@@ -154,14 +161,27 @@ class _Examiner(Tap):
         again = entropy(torch.cat([weights, sink[..., None].to(weights.dtype)], -1))
         proof.swept.take((again - call.once("swept", call.entropy))[asked], way)
 
-    def judge_output(self, attention: AttentionSite, context: Tensor, output: Tensor, step: Step) -> None:
+    def judge_output(self, attention: AttentionSite, call: Call, output: Tensor, step: Step) -> None:
         weight, bias = attention.output_weights()
-        expected = context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
+        expected = call.context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
         expected = expected if bias is None else expected + bias
-        asked = step.queries(attention.site)
+        asked = _asked(call, step)
         output = output.view(expected.shape)
         scale = float(output[asked].abs().max()) or 1.0
         self.proof.written.take((expected - output)[asked], self.way, scale)
+
+
+def _asked(call: Call, step: Step) -> Bool[Tensor, "batch query"]:
+    """The queries that are real: of patches, those that may see anything."""
+    if call.site.of_texts:
+        return step.queries(call.site)
+    return call.scores.visible_keys().any((1, 3))
+
+
+def _known_keys(call: Call, step: Step) -> Bool[Tensor, "batch key"]:
+    """The keys that are real: of patches, those that anything may see."""
+    beside = call.site.kind == "cross" and step.target is None
+    return step.keys(call.site) if call.site.of_texts and not beside else call.scores.visible_keys().any((1, 2))
 
 
 def proof_of(model: nn.Module, anatomy: Anatomy, ways: Sequence[Way], run: Run, *, with_eager: bool = True) -> Proof:
@@ -228,11 +248,12 @@ def _compare_with_eager(
 ) -> None:
     """Compare states and weights with those of the model's eager attention, or note why there are none."""
     proof = examiner.proof
-    returned: list[Tensor] = []
+    returned: dict[int, list[Tensor]] = {}
 
     def keep(module: nn.Module, arguments: object, output: object) -> None:
         parts = output[1:] if isinstance(output, tuple) else ()
-        returned.extend([part for part in parts if isinstance(part, Tensor) and part.ndim in (3, 4)][-1:])
+        found = [part for part in parts if isinstance(part, Tensor) and part.ndim in (3, 4)][-1:]
+        returned.setdefault(id(module), []).extend(found)
 
     try:
         with eager(model), ExitStack() as undo:
@@ -249,10 +270,16 @@ def _compare_with_eager(
         return
     for own, mine in zip(states, seen, strict=True):
         proof.eager_output.take(own.differs(mine.numbers), way.name, own.scale)
-    if [one.numel() for one in returned] != [one.numbers.numel() for one in weights]:
-        proof.without_eager[way.name] = "its attention modules do not return their weights"
-        return
-    for theirs, call in zip(returned, weights, strict=True):
+    for caller in {id(call.module): call.module for call in weights}.values():
+        calls = [call for call in weights if call.module is caller]
+        if [one.numel() for one in returned.get(id(caller), [])] != [one.numbers.numel() for one in calls]:
+            proof.without_eager[way.name] = f"{type(caller).__name__} does not return its weights"
+        else:
+            _compare_weights(returned[id(caller)], calls, way, proof)
+
+
+def _compare_weights(returned: list[Tensor], calls: list[_Seen], way: Way, proof: Proof) -> None:
+    for theirs, call in zip(returned, calls, strict=True):
         theirs = theirs.view(call.numbers.transpose(1, 2).shape).transpose(1, 2)
         if call.sink:  # some models return the weights with what the sink takes, some without
             theirs = theirs / theirs.sum(-1, keepdim=True) * call.numbers.sum(-1, keepdim=True)

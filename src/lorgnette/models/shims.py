@@ -45,6 +45,44 @@ def mpnet(
     return (output, weights) if output_attentions else (output,)
 
 
+def blip_vision(self: Attention, hidden_states: Tensor, **_: object) -> tuple[Tensor, Tensor | None]:
+    """BlipAttention: patches of a picture, all of which see each other."""
+    query, key, value = (_heads(part, self.head_dim) for part in self.qkv(hidden_states).chunk(3, dim=-1))
+    dropout = self.dropout.p if self.training else 0.0
+    context, weights = attend(self, query, key, value, None, scaling=self.scale, dropout=dropout, is_causal=False)
+    return self.projection(context.flatten(2)), weights
+
+
+def blip_text(
+    self: Attention,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    encoder_hidden_states: Tensor | None = None,
+    encoder_attention_mask: Tensor | None = None,
+    past_key_values: Cache | None = None,
+    **_: object,
+) -> tuple[Tensor, Tensor | None]:
+    """BlipTextSelfAttention: a token attends to the text, or to the patches of the picture."""
+    crosses = encoder_hidden_states is not None
+    states = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+    key, value = (_heads(project(states), self.attention_head_size) for project in (self.key, self.value))
+    if past_key_values is not None and crosses:
+        raise CaptureError("A cache of BLIP's attention to the picture is not supported: pass use_cache=False.")
+    if past_key_values is not None:
+        cache = getattr(past_key_values, "self_attention_cache", past_key_values)
+        key, value = cache.update(key, value, self.layer_idx)
+    context, weights = attend(
+        self,
+        _heads(self.query(hidden_states), self.attention_head_size),
+        key,
+        value,
+        encoder_attention_mask if crosses else attention_mask,
+        dropout=self.dropout.p if self.training else 0.0,
+        is_causal=False,
+    )
+    return context.flatten(2), weights
+
+
 def wavlm(
     self: Attention,
     hidden_states: Tensor,

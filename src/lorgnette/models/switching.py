@@ -5,16 +5,18 @@ is done last puts it back, in whatever order the users come and go.
 """
 
 import copy
+import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from torch import nn
 
 from lorgnette.models.anatomy import Anatomy
-from lorgnette.models.interface import NAME
+from lorgnette.models.interface import NAME, PACKED
 from lorgnette.types import PretrainedConfig
 
 _LOCK = threading.RLock()
@@ -56,10 +58,19 @@ def _overridden(kind: str, holders: Iterable[Any], change: Callable[[Any], Calla
 @contextmanager
 def switched(modules: Iterable[nn.Module], anatomy: Anatomy) -> Iterator[None]:
     """Route a model with these modules through `attend`."""
-    shimmed = {id(site.module): site.module for site in anatomy.sites} if anatomy.shim is not None else {}
+    modules = list(modules)
+    packed = {
+        id(module.config) for module in modules if hasattr(module, "config") and _takes_packed(type(module).forward)
+    }
+    shims = {id(site.module): (site.module, anatomy.shim) for site in anatomy.sites if anatomy.shim is not None}
+    shims |= {
+        id(module): (module, anatomy.stand_ins[type(module).__name__])
+        for module in modules
+        if type(module).__name__ in anatomy.stand_ins
+    }
     with (
-        _overridden("attention", _configs(modules), _named(NAME)),
-        _overridden("forward", shimmed.values(), _shimmed(anatomy.shim)),
+        _overridden("attention", _configs(modules), lambda config: _named(_name(config, packed))(config)),
+        _overridden("forward", [module for module, _ in shims.values()], lambda m: _shimmed(shims[id(m)][1])(m)),
     ):
         yield
 
@@ -69,6 +80,17 @@ def eager(model: nn.Module) -> Iterator[None]:
     """The model computes its attention weights itself, as a matrix: `attn_implementation="eager"`."""
     with _overridden("attention", _configs(model.modules()), _named("eager")):
         yield
+
+
+def _name(config: PretrainedConfig, packed: Container[int]) -> str:
+    return PACKED if id(config) in packed else NAME
+
+
+@cache
+def _takes_packed(forward: Callable[..., object]) -> bool:
+    """Whether a module must be told where one picture ends and the next begins in a row of patches."""
+    boundaries = inspect.signature(forward).parameters.get("cu_seqlens")
+    return boundaries is not None and boundaries.default is inspect.Parameter.empty
 
 
 def _configs(modules: Iterable[nn.Module]) -> list[PretrainedConfig]:
@@ -146,10 +168,9 @@ class _Forward:
         return type(self.module).forward.__get__(copy.deepcopy(self.module, memo))
 
 
-def _shimmed(shim: Callable[..., object] | None) -> Callable[[nn.Module], Callable[[], None]]:
+def _shimmed(shim: Callable[..., object]) -> Callable[[nn.Module], Callable[[], None]]:
     def put_on(module: nn.Module) -> Callable[[], None]:
         own = module.__dict__.get("forward")
-        assert shim is not None
         module.forward = _Forward(shim, module, own)
 
         def take_off() -> None:

@@ -68,7 +68,8 @@ class _Watch:
                 return
             _refuse_checkpointing(self.model, stack)
             self.passes += 1
-            self.running = _StackPass(stack)  # an aborted pass is dropped: stacks never nest
+            # An aborted pass is dropped: stacks never nest.
+            self.running = _StackPass(stack, beside=bool(self.anatomy.sees))
             for tap in self.taps:
                 tap.open(stack.name)
 
@@ -90,6 +91,12 @@ class _Watch:
 
     def arrive(self, module: nn.Module) -> Arrival:
         """Name the site of a call, or refuse: an unexpected call means that the layout is not what runs."""
+        if self.running is None and not self.anatomy.sees and _sees(self.model):
+            raise CaptureError(
+                f"{type(module).__name__} of {type(self.model).__name__} sees pictures or sounds, and only its texts "
+                "were known. Show it an example first: lo.Subject(model, inputs=processor(…)), or lo.attention(model, "
+                "**inputs)."
+            )
         if self.running is None:
             raise drift(
                 self.model,
@@ -106,6 +113,12 @@ class _Watch:
             finished.finish(self.model)
         for tap in self.taps:
             tap.close(stack.name)
+
+
+def _sees(model: nn.Module) -> bool:
+    """Whether it takes something beside texts."""
+    takes = getattr(model, "input_modalities", "text")
+    return takes not in ("text", ("text",), ["text"])
 
 
 def refuse_compiled(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> None:
@@ -152,15 +165,16 @@ def _residual_holder(site: AttentionSite) -> nn.Module:
 
 
 class _StackPass:
-    def __init__(self, stack: LayerStack) -> None:
-        self.stack, self.position = stack, 0
+    def __init__(self, stack: LayerStack, *, beside: bool = False) -> None:
+        self.stack, self.position, self.skipped, self.beside = stack, 0, 0, beside
 
     def next(self, module: nn.Module, model: nn.Module) -> Site:
         sites = self.stack.sites
         position = self.position
-        # Layer dropout leaves sites out, in training only.
-        while position < len(sites) and sites[position].module is not module and self.stack.module.training:
+        # Layer dropout leaves sites out, in training only; and no layer attends to a picture where there is none.
+        while position < len(sites) and sites[position].module is not module and self.may_skip(sites[position]):
             position += 1
+            self.skipped += 1
         if position >= len(sites) or sites[position].module is not module:
             expected = sites[position].site if position < len(sites) else "the end of the pass"
             raise drift(
@@ -171,8 +185,16 @@ class _StackPass:
         self.position = position + 1
         return sites[position].site
 
+    def may_skip(self, site: AttentionSite) -> bool:
+        """Of the layers that attend to a picture all run, or none."""
+        none_yet = not any(before.site.kind == "cross" for before in self.stack.sites[: self.position])
+        beside = self.beside and site.site.kind == "cross"
+        return self.stack.module.training or (beside and (none_yet or self.skipped > 0))
+
     def finish(self, model: nn.Module) -> None:
-        if self.position != len(self.stack.sites) and not self.stack.module.training:
+        while self.position < len(self.stack.sites) and self.may_skip(self.stack.sites[self.position]):
+            self.position += 1
+        if self.position != len(self.stack.sites):
             raise drift(
                 model,
                 f"{self.position} of the {len(self.stack.sites)} attention calls of its {self.stack.name} were seen: "

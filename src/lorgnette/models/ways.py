@@ -1,6 +1,6 @@
 """Every way to run a model: padding on either side, none, no mask, one token, a cache."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,8 @@ from transformers.utils import ModelOutput
 from lorgnette.attending import Site
 from lorgnette.types import Json
 
+ALONE = "texts alone"
+"""The way to run a model that sees pictures without any."""
 Run = Callable[..., ModelOutput]
 """The model's forward, by keywords."""
 
@@ -71,7 +73,13 @@ class Way:
         for first, last in zip((0, *self.cuts), (*self.cuts, width), strict=True):
             given = {**self.inputs, name: self.inputs[name][:, first:last]}
             if self.target is None:
-                given = {n: t[:, first:last] if n == "token_type_ids" else t for n, t in given.items()}
+                shape = self.inputs[name].shape
+                given = {
+                    n: t[:, first:last] if n != "attention_mask" and t.shape[:2] == shape else t
+                    for n, t in self.inputs.items()
+                    # Pictures are in the cache, and so is where they stand.
+                    if not first or (t.shape[:2] == shape and n != "mm_token_type_ids")
+                }
                 given["attention_mask"] = self.source[:, :last].long()
             else:
                 given.pop("decoder_attention_mask", None)
@@ -116,6 +124,23 @@ def ways(inputs: Mapping[str, Tensor]) -> list[Way]:
     return found
 
 
+def picture_ways(inputs: Mapping[str, Tensor], sees: Sequence[str]) -> list[Way]:
+    """All ways to run a model on these texts and pictures; the batch as it is comes first. `sees`: the pictures."""
+    ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+    target = torch.ones_like(inputs["decoder_input_ids"]).bool() if "decoder_input_ids" in inputs else None
+    left = _rolled(inputs, ids.shape, mask)
+    words = {name: tensor for name, tensor in inputs.items() if name.endswith(("input_ids", "attention_mask"))}
+    found = [
+        _way("pictures and texts", inputs, target),
+        _way("pictures and padding on the left", left, target),
+        _way(ALONE, words, target),
+    ]
+    if target is None and ids.shape[1] > 2:
+        # A token after the pictures, as when a text is generated.
+        found.append(_way("pictures in a cache", left, target, cuts=(ids.shape[1] - 1,)))
+    return found
+
+
 def _way(name: str, inputs: Mapping[str, Tensor], target: Tensor | None, cuts: tuple[int, ...] = ()) -> Way:
     ids = inputs["input_ids"]
     source = inputs["attention_mask"].bool() if "attention_mask" in inputs else torch.ones_like(ids, dtype=torch.bool)
@@ -130,8 +155,13 @@ def _rolled(inputs: Mapping[str, Tensor], shape: torch.Size, mask: Bool[Tensor, 
     width = shape[1]
     shift: Int[Tensor, " batch"] = width - mask.sum(-1)
     places = (torch.arange(width, device=mask.device) - shift[:, None]) % width
+
+    def rolled(tensor: Tensor) -> Tensor:
+        wide = places.view(*shape, *[1] * (tensor.dim() - 2)).expand(*shape, *tensor.shape[2:])
+        return tensor.gather(1, wide)
+
     return {
-        name: tensor.gather(1, places) if tensor.shape == shape and not name.startswith("decoder") else tensor
+        name: rolled(tensor) if tensor.shape[:2] == shape and not name.startswith(("decoder", "pixel")) else tensor
         for name, tensor in inputs.items()
     }
 

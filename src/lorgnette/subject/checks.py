@@ -9,7 +9,7 @@ from transformers.utils import ModelOutput
 
 from lorgnette.models.linear import TOLERANCE
 from lorgnette.models.proof import NOT_FINITE, PRECISE, Largest, Proof, proof_of
-from lorgnette.models.ways import ways
+from lorgnette.models.ways import ALONE, picture_ways, ways
 from lorgnette.subject import Subject
 from lorgnette.texts.example import Example
 
@@ -32,17 +32,22 @@ class Check:
     made: bool = True
 
 
-def check(subject: Subject) -> list[Check]:
+def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[Check]:
     """Outputs unchanged and equal to those of eager attention, weights · value = context, heads · W_O = output, rows
     sum to one, padding gets nothing, every site seen once: with padding on either side, without, without a mask, with
-    one token, with a cache."""
-    examples = [Example(f"check {n}", text, target=target) for n, (text, target) in enumerate(TEXTS)]
-    batch = subject.encode(examples)
+    one token, with a cache.
+
+    `inputs` with pictures: on these, as they are, with padding on the left, without the pictures, with a cache."""
+    if inputs is None:
+        examples = [Example(f"check {n}", text, target=target) for n, (text, target) in enumerate(TEXTS)]
+        found = ways(_telling(subject, subject.encode(examples).inputs))
+    else:
+        found = picture_ways(inputs, subject.anatomy.sees)
 
     def run(**inputs: object) -> ModelOutput:
         return subject.model(**inputs, output_hidden_states=True, return_dict=True)
 
-    proof = proof_of(subject.model, subject.anatomy, ways(_telling(subject, batch.inputs)), run)
+    proof = proof_of(subject.model, subject.anatomy, found, run)
     if proof.failed is not None:
         way, why = proof.failed
         return [Check("capture", False, f"with {way}: {why}")]
@@ -66,7 +71,7 @@ def check(subject: Subject) -> list[Check]:
         _swept(subject, proof, wide),
         _sites(subject, proof),
         _small("model restored", "difference afterwards", proof.restored, 0.0),
-        Check("every token has a vector", *_vectors(subject)),
+        *([Check("every token has a vector", *_vectors(subject))] if subject.has_tokenizer else []),
         Check("ways to run it", True, _ways(proof)),
     ]
 
@@ -126,7 +131,9 @@ def _written(subject: Subject, proof: Proof, tolerance: float) -> Check:
 
 def _sites(subject: Subject, proof: Proof) -> Check:
     wanted = sorted(subject.sites)
-    wrong = [way for way, sites in proof.sites.items() if sorted(sites) != wanted]
+    translates = getattr(subject.model.config, "is_encoder_decoder", False)
+    reading = sorted(site for site in wanted if site.of_texts and (site.kind == "self" or translates))
+    wrong = [way for way, seen in proof.sites.items() if sorted(seen) != (reading if way == ALONE else wanted)]
     way = wrong[0] if wrong else proof.ways[0]
     detail = f"{len(proof.sites[way])} of {len(wanted)} sites{f' (with {way})' if wrong else ''}"
     return Check("every site seen once", not wrong, detail)

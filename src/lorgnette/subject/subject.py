@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
@@ -59,6 +59,7 @@ class Subject(Facts):
         *,
         name: str | None = None,
         loaded: Loaded | None = None,
+        inputs: Mapping[str, object] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise UserError(
@@ -76,7 +77,7 @@ class Subject(Facts):
         self.loaded = loaded
         self._hashed: tuple[dict[str, int], str] | None = None
         refuse_unreadable(self.name, model)
-        self.anatomy: Anatomy = anatomy_of(model)
+        self.anatomy: Anatomy = anatomy_of(model, inputs)
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
             refuse_offloaded(model, f"Watching a {type(model).__name__}")  # whose attention has weights of its own
 
@@ -267,16 +268,27 @@ class Subject(Facts):
         example = text if isinstance(text, Example) else self.example(text, pair, target=target)
         return traced(self, example, without, generate)
 
-    def check(self) -> "list[Check]":
-        """Verify on every way to run the model that attention is captured exactly; see `lorgnette.subject.checks`."""
+    def check(self, inputs: Mapping[str, torch.Tensor] | None = None) -> "list[Check]":
+        """Verify on every way to run the model that attention is captured exactly; see `lorgnette.subject.checks`.
+
+        `inputs`: of a model that sees pictures, what its processor made of two texts or more with their pictures.
+        """
         from lorgnette.subject.checks import check
 
-        return check(self)
+        return check(self, inputs)
 
 
-def subject_of(model: object) -> Subject:
-    """The subject, or one without a tokenizer for a bare model: for functions that take tensors."""
-    return model if isinstance(model, Subject) else Subject(model)  # type: ignore[arg-type]
+def subject_of(model: object, inputs: object = None) -> Subject:
+    """The subject, or one without a tokenizer for a bare model: for functions that take tensors.
+
+    `inputs` find the stacks that pictures pass through, where a model has such.
+    """
+    given = inputs if isinstance(inputs, Mapping) else None
+    if not isinstance(model, Subject):
+        return Subject(model, inputs=given)  # type: ignore[arg-type]
+    if given is not None:
+        model.anatomy = anatomy_of(model.model, given)
+    return model
 
 
 def refuse_tokenizer(tokenizer: object, function: str) -> None:

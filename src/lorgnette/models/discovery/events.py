@@ -1,7 +1,7 @@
 """One pass over a small batch, and what happened in it."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,8 @@ class Attended:
     context: Float[Tensor, "batch head query value_dim"]
     causal: bool
     given: Float[Tensor, "token model"] | None
+    crosses: bool = False
+    """whether its module was given other states to attend to"""
 
 
 Event = Ran | Attended
@@ -68,6 +70,7 @@ class _Explorer(Tap):
         self.modules = {id(module) for module in model.modules()}
         self.recorded, self.taps = recorded, (self,)
         self.given: dict[int, Tensor] = {}
+        self.crossing: set[int] = set()
         self.caller: nn.Module | None = None
 
     def contains(self, module: nn.Module) -> bool:
@@ -91,6 +94,7 @@ class _Explorer(Tap):
                 call.context.clone(),
                 causal=not bool((visible & ahead).any()),
                 given=None if given is None else in_a_row(given),
+                crosses=id(self.caller) in self.crossing,
             )
         )
 
@@ -119,6 +123,10 @@ def in_a_row(states: Tensor) -> Float[Tensor, "token width"]:
     return states.detach().flatten(0, -2).clone()
 
 
+_OTHERS = ("encoder_hidden_states", "cross_attention_states", "key_value_states")
+"""What modules call the states that they attend to beside their own."""
+
+
 @contextmanager
 def explored(model: nn.Module) -> Iterator[Pass]:
     """Record the events of the passes inside the context."""
@@ -130,6 +138,8 @@ def explored(model: nn.Module) -> Iterator[Pass]:
         states = arguments[0] if arguments else keywords.get("hidden_states")
         if isinstance(states, Tensor) and states.is_floating_point():
             explorer.given[id(module)] = states
+        if any(isinstance(keywords.get(name), Tensor) for name in _OTHERS):
+            explorer.crossing.add(id(module))
 
     def after(kind: str) -> Any:
         def note(module: nn.Module, arguments: tuple[object, ...], output: Any) -> None:
@@ -185,8 +195,46 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
     return given, torch.ones(len(LENGTHS), TARGET, dtype=torch.bool, device=parameter.device)
 
 
-def small_batch(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
-    """Inputs that the base model's forward takes, and which tokens of its output are real."""
+def seen_in(inputs: Mapping[str, object]) -> tuple[str, ...]:
+    """The inputs that are neither ids nor text: pictures, sounds."""
+    return tuple(
+        sorted(
+            name
+            for name, each in inputs.items()
+            if isinstance(each, Tensor) and each.is_floating_point() and not name.endswith(("embeds", "mask", "labels"))
+        )
+    )
+
+
+def _given(model: PreTrainedModel, inputs: Mapping[str, object]) -> tuple[dict[str, Tensor], Tensor]:
+    """The tensors of these inputs that the model's forward takes, and which tokens of the texts are real."""
+    takes = inspect.signature(model.forward).parameters
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+    given = {
+        name: each
+        for name, each in inputs.items()
+        if isinstance(each, Tensor) and "labels" not in name and (name in takes or open_ended)
+    }
+    if getattr(model.config, "is_encoder_decoder", False) and "decoder_input_ids" not in given:
+        first = next(iter(given.values()))
+        given["decoder_input_ids"] = torch.full((len(first), TARGET), 3, device=first.device)
+    side = "decoder_" if "decoder_input_ids" in given else ""
+    like = given.get(f"{side}input_ids", given.get("inputs_embeds"))
+    mask = given.get(f"{side}attention_mask")
+    if like is None or (mask is not None and mask.shape == like.shape[:2]):
+        return given, torch.zeros(0, 0, dtype=torch.bool) if mask is None else mask.bool()
+    return given, torch.ones(like.shape[:2], dtype=torch.bool, device=like.device)
+
+
+def small_batch(
+    model: PreTrainedModel, inputs: Mapping[str, object] | None = None
+) -> tuple[dict[str, Tensor], Bool[Tensor, "batch token"]]:
+    """Inputs that the base model's forward takes, and which tokens of its output are real.
+
+    A model that sees a picture beside a text is run on the given inputs: only its processor can make them.
+    """
+    if inputs is not None and seen_in(inputs):
+        return _given(model, inputs)
     sensed = _sensed(model)
     if sensed is not None:
         return sensed

@@ -112,7 +112,8 @@ def rotated_columns(
 
 
 def _as_bytes(table: Float[Tensor, "token column"]) -> list[bytes]:
-    raw = table.T.contiguous().view(torch.uint8).cpu().numpy()
+    # A column of one token counts as contiguous whatever its stride, which bytes do not forgive: hence the copy.
+    raw = table.T.clone(memory_format=torch.contiguous_format).view(torch.uint8).cpu().numpy()
     return [row.tobytes() for row in raw]
 
 

@@ -2,38 +2,48 @@
 
 import inspect
 import weakref
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
-from lorgnette.models.discovery.events import Attended, Pass, explored, silenced, small_batch
+from lorgnette.models.discovery.events import Attended, Pass, explored, seen_in, silenced, small_batch
 from lorgnette.models.discovery.proofs import proved
 from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of, unchanged
-from lorgnette.models.families.table import drift
+from lorgnette.models.families.table import drift, record_of
 from lorgnette.models.linear import TOLERANCE
 from lorgnette.models.proof import proof_of
-from lorgnette.models.switching import evaluating, switched
-from lorgnette.models.ways import ways
-from lorgnette.types import PreTrainedModel
+from lorgnette.models.switching import eager, evaluating, switched
+from lorgnette.models.ways import picture_ways, ways
+from lorgnette.types import PretrainedConfig, PreTrainedModel
 
 _KNOWN: "weakref.WeakKeyDictionary[nn.Module, tuple[int, Anatomy]]" = weakref.WeakKeyDictionary()
 
 
-def discovered(model: PreTrainedModel) -> Anatomy:
+def discovered(model: PreTrainedModel, inputs: Mapping[str, object] | None = None) -> Anatomy:
     """Every attention site, found by running the model twice on a small batch: as it is, and through `attend`.
+
+    A model that sees pictures beside texts is run on `inputs`, if there are pictures among them; later calls return
+    what was found then. Without, only the stacks that texts pass through are found.
 
     The two outputs must be equal up to rounding, then and on every other way to run the model (`models.ways`), else the
     model is refused. What could not be proved of a site is named in `site.unknown`.
     """
     house = hash(tuple((name, id(module)) for name, module in model.named_modules()))
-    if model not in _KNOWN or _KNOWN[model][0] != house:
+    sees = seen_in(inputs or {}) if "input_ids" in (inputs or {}) else ()
+    if model not in _KNOWN or _KNOWN[model][0] != house or not set(sees) <= set(_KNOWN[model][1].sees):
         base = _base(model)
-        given, real = small_batch(base)
-        anatomy = _anatomy(base, _explore(model, base, given, real))
+        given, real = small_batch(base, inputs if sees else None)
+        family = record_of(model.config)
+        blank = Anatomy("", (), sees=sees, stand_ins={} if family is None else family.stand_ins)
+        recorded = _explore(model, base, given, real, blank)
+        anatomy = replace(_anatomy(base, recorded, sees), sees=sees, stand_ins=blank.stand_ins)
         _prove(base, anatomy, given)
         _KNOWN[model] = house, anatomy
     return _KNOWN[model][1]
@@ -46,10 +56,10 @@ def _base(model: PreTrainedModel) -> PreTrainedModel:
     return base if getattr(model, "main_input_name", "input_ids") in takes else model
 
 
-def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor) -> Pass:
+def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, blank: Anatomy) -> Pass:
     with torch.no_grad(), evaluating(model):
         plain = _output(base, given, "on a batch of token ids alone")
-        with switched(model.modules(), Anatomy("", ())), explored(base) as recorded:
+        with switched(model.modules(), blank), explored(base) as recorded:
             watched = _output(base, given, "with a different attention function")
     if not any(isinstance(event, Attended) for event in recorded.events):
         raise drift(model, "its attention does not go through transformers' attention interface")
@@ -57,19 +67,37 @@ def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], 
         plain, watched = plain[real], watched[real]
     difference = unchanged(plain, watched)
     if not difference <= TOLERANCE.get(plain.dtype, 1e-4):
-        raise drift(
-            model, f"its attention is not softmax(scores) · value: capturing it changes the output by {difference:.1e}"
-        )
-    recorded.mixes = _mixes(model, base, given, real)
+        raise drift(model, _why_other(base, given, real, watched, difference))
+    recorded.mixes = _mixes(model, base, given, real, blank)
     return recorded
+
+
+def _why_other(base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, watched: Tensor, size: float) -> str:
+    """Why capturing a model's attention changes its output: the implementation that it runs may have a fault."""
+    own = getattr(base.config, "_attn_implementation", None)
+    if own != "eager":
+        try:
+            with torch.no_grad(), evaluating(base), eager(base):
+                plain = _output(base, given, "with eager attention")
+        except CaptureError:
+            plain = None
+        if plain is not None:
+            plain = plain[real] if plain.shape[:2] == real.shape else plain
+            if plain.shape == watched.shape and unchanged(plain, watched) <= TOLERANCE.get(plain.dtype, 1e-4):
+                return (
+                    f"its {own} and its eager attention give outputs that differ by {size:.1e}, and only the eager one "
+                    'can be captured: load it with attn_implementation="eager"'
+                )
+    return f"its attention is not softmax(scores) · value: capturing it changes the output by {size:.1e}"
 
 
 def _prove(base: PreTrainedModel, anatomy: Anatomy, given: dict[str, Tensor]) -> None:
     """Refuse a model that runs otherwise where its texts are not padded on the right, as those above were."""
     if not {"input_ids", "attention_mask"} <= set(given):
         return
+    found = picture_ways(given, anatomy.sees) if anatomy.sees else ways(given)
     # Eager attention is left to `check`: this is waited for when a model is loaded.
-    proof = proof_of(base, anatomy, ways(given)[1:], partial(base, return_dict=True), with_eager=False)
+    proof = proof_of(base, anatomy, found[1:], partial(base, return_dict=True), with_eager=False)
     if proof.failed is not None:
         way, why = proof.failed
         raise drift(base, f"with {way} its attention cannot be captured ({why.rstrip('.')})")
@@ -80,20 +108,41 @@ def _prove(base: PreTrainedModel, anatomy: Anatomy, given: dict[str, Tensor]) ->
         )
 
 
-def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor) -> bool:
+def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, blank: Anatomy) -> bool:
     """Whether another first token changes what later tokens are while attention gives nothing: a convolution, a
     recurrence beside it.
     """
     ids = given.get("input_ids")
     if ids is None or ids.shape != real.shape:
         return False
-    swapped = torch.cat([ids[:, :1].flip(0), ids[:, 1:]], dim=1)
-    with torch.no_grad(), evaluating(model), switched(model.modules(), Anatomy("", ())), silenced(base):
+    first, swapped = 0, torch.cat([ids[:, :1].flip(0), ids[:, 1:]], dim=1)
+    if seen_in(given):
+        stands_for = _placeholders(base.config)
+        words = (real & ~torch.isin(ids, torch.tensor(stands_for, device=ids.device))).all(0).nonzero()[:, 0]
+        if not len(words):
+            return True  # nothing can be swapped, so nothing is proved
+        first, swapped = int(words[0]), ids.clone()
+        swapped[:, first] = _other_ids(ids[:, first], stands_for)
+    with torch.no_grad(), evaluating(model), switched(model.modules(), blank), silenced(base):
         one, other = (_output(base, {**given, "input_ids": some}, "without attention") for some in (ids, swapped))
     if one.shape[:2] != ids.shape:
         return False
-    later = real[:, 1:]
-    return not unchanged(one[:, 1:][later], other[:, 1:][later]) <= TOLERANCE.get(one.dtype, 1e-4)
+    later = real[:, first + 1 :]
+    one, other = one[:, first + 1 :][later], other[:, first + 1 :][later]
+    return bool(len(one)) and not unchanged(one, other) <= TOLERANCE.get(one.dtype, 1e-4)
+
+
+def _placeholders(config: PretrainedConfig) -> list[int]:
+    """The ids that stand for a place of a picture or a sound, by their names in the config."""
+    names = {*vars(config), *getattr(config, "attribute_map", {})}
+    named = [n for n in names if "token_i" in n and any(sense in n for sense in ("image", "video", "audio", "vision"))]
+    return [number for number in (getattr(config, name, None) for name in named) if isinstance(number, int)]
+
+
+def _other_ids(ids: Int[Tensor, " batch"], stands_for: list[int]) -> Int[Tensor, " batch"]:
+    """Another id for each, which stands for a word too."""
+    pool = [number for number in range(10, 10 + len(stands_for) + 2) if number not in stands_for]
+    return torch.where(ids == pool[0], pool[1], pool[0])
 
 
 def _output(base: PreTrainedModel, given: dict[str, Tensor], how: str) -> Tensor:
@@ -108,14 +157,14 @@ def _output(base: PreTrainedModel, given: dict[str, Tensor], how: str) -> Tensor
     return next(tensor for tensor in output.values() if isinstance(tensor, Tensor) and tensor.is_floating_point())
 
 
-def _anatomy(base: PreTrainedModel, recorded: Pass) -> Anatomy:
+def _anatomy(base: PreTrainedModel, recorded: Pass, sees: tuple[str, ...]) -> Anatomy:
     stacks = [
         LayerStack(
             discovered_stack.name,
             discovered_stack.module,
             tuple(_site(place, recorded, discovered_stack) for place in discovered_stack.places),
         )
-        for discovered_stack in stacks_of(base, recorded)
+        for discovered_stack in stacks_of(base, recorded, beside=bool(sees))
     ]
     if getattr(base.config, "is_encoder_decoder", False) and "encoder" not in {stack.name for stack in stacks}:
         raise drift(base, "the attention of its encoder does not go through transformers' attention interface")

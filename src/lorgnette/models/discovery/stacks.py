@@ -1,16 +1,17 @@
 """Which attention calls of a pass belong to which stack, layer and kind."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from lorgnette.attending import Site
 from lorgnette.models.discovery.events import TARGET, Attended, Event, Pass
 from lorgnette.models.families.table import drift
-from lorgnette.types import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,11 @@ class _Position:
     layers: int
 
 
-def stacks_of(base: nn.Module, recorded: Pass) -> list[DiscoveredStack]:
-    """Every list of layers with attention in it is a stack; its owner's forward is a pass."""
+def stacks_of(base: nn.Module, recorded: Pass, *, beside: bool = False) -> list[DiscoveredStack]:
+    """Every list of layers with attention in it is a stack; its owner's forward is a pass.
+
+    `beside`: the model sees something beside its texts, so it may have stacks of other names than encoder and decoder.
+    """
     positions = _positions(base, recorded)
     owners: dict[str, list[int]] = {}
     for at, event in enumerate(recorded.events):
@@ -54,10 +58,12 @@ def stacks_of(base: nn.Module, recorded: Pass) -> list[DiscoveredStack]:
         inner = [other for other in owners if other != one and (not one or other.startswith(f"{one}."))]
         if inner:
             raise drift(base, f"the stack {inner[0]!r} lies inside another ({one or type(base).__name__!r})")
-    names = _names(base, recorded.events, owners)
+    names = (_names_beside if beside else _names)(base, recorded.events, owners)
     return [
         DiscoveredStack(
-            names[owner], base.get_submodule(owner), *_places(recorded.events, places, positions, names[owner])
+            names[owner],
+            base.get_submodule(owner),
+            *_places(recorded.events, places, positions, names[owner], beside=beside),
         )
         for owner, places in owners.items()
     ]
@@ -93,10 +99,63 @@ def _running(base: nn.Module, parts: Sequence[str], called: set[int]) -> str:
     return ""
 
 
-def _kind(event: Attended, crosses: bool) -> str:
+def _kind(event: Attended, crosses: bool, *, beside: bool) -> str:
     """A decoder that asks about the encoder's tokens has as many keys as the encoder has tokens, not as it has."""
     queries, keys = event.query.shape[2], event.key.shape[2]
+    if beside:
+        return "cross" if queries != keys or event.crosses else "self"
     return "cross" if crosses and queries == TARGET and keys != TARGET else "self"
+
+
+def _names_beside(base: nn.Module, events: Sequence[Event], owners: dict[str, list[int]]) -> dict[str, str]:
+    """vision for a tower of pictures, encoder or decoder for texts, and what its module is called for the rest."""
+    names: dict[str, str] = {}
+    for owner, places in owners.items():
+        calls = [event for event in (events[at] for at in places) if isinstance(event, Attended)]
+        own = [call for call in calls if _kind(call, True, beside=True) == "self"]
+        senses = _senses(base, owner)
+        if senses == {"text"}:
+            name = "decoder" if _decodes(base.get_submodule(owner), own) else "encoder"
+        else:
+            name = "vision" if senses and senses <= {"image", "video"} else _called(owner)
+        name = _called(owner) if name in names.values() else name
+        if name in names.values() or "." in name:
+            raise drift(base, f"it has two stacks of the same kind, {owner!r} and another")
+        names[owner] = name
+    return names
+
+
+def _decodes(stack: nn.Module, calls: Sequence[Attended]) -> bool:
+    """Whether each token sees those before it alone; a decoder may show a picture's tokens to each other (PaliGemma).
+
+    Such a decoder has a cache; an older encoder may have one too, and says in its config that it is no decoder.
+    """
+    if calls and all(call.causal or getattr(call.module, "is_causal", False) for call in calls):
+        return True
+    config = getattr(stack, "config", None)
+    return "past_key_values" in inspect.signature(stack.forward).parameters and not hasattr(config, "is_decoder")
+
+
+def _senses(base: nn.Module, owner: str) -> set[str]:
+    """What the innermost model on this path takes, by its class; nothing for a part that is no model of its own."""
+    parts = owner.split(".")
+    for depth in range(len(parts), 0, -1):
+        module = base.get_submodule(".".join(parts[:depth]))
+        if isinstance(module, PreTrainedModel):
+            takes = module.input_modalities
+            senses = {takes} if isinstance(takes, str) else set(takes)
+            reads = {"input_ids", "inputs_embeds"} & set(inspect.signature(module.forward).parameters)
+            return senses if reads or senses == {"text"} else senses - {"text"}
+    return set()
+
+
+_GENERIC = ("model", "encoder", "transformer", "layers", "blocks")
+
+
+def _called(owner: str) -> str:
+    """The last part of a module's path that says what it is."""
+    telling = [part for part in owner.split(".") if part not in _GENERIC and not part.isdigit()]
+    return telling[-1] if telling else owner
 
 
 def _names(base: PreTrainedModel, events: Sequence[Event], owners: dict[str, list[int]]) -> dict[str, str]:
@@ -116,11 +175,11 @@ def _names(base: PreTrainedModel, events: Sequence[Event], owners: dict[str, lis
 
 
 def _places(
-    events: Sequence[Event], places: Sequence[int], positions: dict[int, _Position], name: str
+    events: Sequence[Event], places: Sequence[int], positions: dict[int, _Position], name: str, *, beside: bool
 ) -> tuple[tuple[Place, ...], tuple[int, ...]]:
     calls = [(at, event) for at, event in ((at, events[at]) for at in places) if isinstance(event, Attended)]
     crosses = any(call.query.shape[2] != call.key.shape[2] for _, call in calls)
-    kinds = [_kind(call, crosses) for _, call in calls]
+    kinds = [_kind(call, crosses, beside=beside) for _, call in calls]
     own = [positions[id(call.module)] for _, call in calls]
     numbers = list(_numbers(own, kinds))
     layers = tuple(

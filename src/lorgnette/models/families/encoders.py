@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from lorgnette.models.families.record import Cut, Family, FeedForwardLayout, Positions, Stack, fused, separate
-from lorgnette.models.shims import bert, deberta, deberta_v2, luke, mpnet, wavlm
+from lorgnette.models.shims import bert, blip_text, blip_vision, deberta, deberta_v2, luke, mpnet, wavlm
 from lorgnette.types import PretrainedConfig
 
 
@@ -255,7 +255,15 @@ MEGATRON = replace(
     stacks=(replace(ROFORMER.stacks[0], attentions=(_MEGATRON,)),),
 )
 
+BLIP = Family(
+    "blip",
+    ("blip", "blip_text_model", "blip_vision_model"),
+    (),
+    stand_ins={"BlipAttention": blip_vision, "BlipTextSelfAttention": blip_text},
+)
+"""With BlipModel's contrastive pair of towers, its captioner and its retriever: running it says which it is."""
+
 ENCODERS = (
     BERT, ROBERTA, ROFORMER, BIG_BIRD, LUKE, MEGATRON, ALBERT, DISTILBERT, MODERNBERT, MPNET, WAVLM, DEBERTA,
-    DEBERTA_V2,
+    DEBERTA_V2, BLIP,
 )  # fmt: skip

@@ -22,15 +22,17 @@ class SkippedLayer(nn.Module):
     """Stands where a layer was: gives back the states that it is given."""
 
 
-def anatomy_of(model: nn.Module) -> Anatomy:
+def anatomy_of(model: nn.Module, inputs: Mapping[str, object] | None = None) -> Anatomy:
     """Find every attention site of a loaded model; a site that has lost all its heads is none.
 
-    By its family's record, or by running it if there is none.
+    By its family's record, or by running it if there is none: on `inputs`, where a model sees pictures beside a text.
     """
     model = without_adapter(model)
     config = getattr(model, "config", None)
-    if config is not None and record_of(config) is None and config.model_type not in REFUSED:
-        return discovered(model)
+    if config is not None and config.model_type not in REFUSED:
+        family = record_of(config)
+        if family is None or not family.stacks:
+            return discovered(model, inputs)
     return whole_anatomy(model, getattr(config, "kept_heads", None))
 
 

@@ -1,7 +1,7 @@
 """What a family's record can say. Paths are those of modules; nothing here is looked up in a model."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -127,6 +127,8 @@ class Family:
     positions: Positions = Positions()
     shim: Callable[..., object] | None = None
     """stands in for the forward of attention modules that ignore the attention interface"""
+    stand_ins: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    """where `stacks` are found by running the model: what stands in for the forward of modules of these classes"""
     refuses: Callable[[PretrainedConfig], str | None] | None = None
     """why a config of the family cannot be watched exactly, if it cannot"""
     cut: Cut | None = None

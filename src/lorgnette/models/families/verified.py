@@ -35,6 +35,10 @@ class Verified:
     why: str = ""
     eager: bool = False
     """whether its weights were compared with those that its eager attention returns"""
+    stacks: tuple[str, ...] = ()
+    """of a model that sees pictures: what its stacks are called"""
+    unseen: str = ""
+    """what of such a model does not go through transformers' attention interface"""
 
     def plain(self) -> Json:
         return {name: value for name, value in asdict(self).items() if value}
@@ -42,14 +46,24 @@ class Verified:
     @property
     def left_out(self) -> str:
         note = [NOTES[self.model_type]] if self.model_type in NOTES else []
+        note += [self.unseen] if self.unseen else []
         return ", ".join([*dict.fromkeys(LACKS[part] for part in self.lacks), *note])
 
 
 def table() -> tuple[str, tuple[Verified, ...]]:
     """The version of transformers that the table was made with, and its rows."""
     document = json.loads(FILE.read_text(encoding="utf-8"))
-    rows = (Verified(**{**row, "lacks": tuple(row.get("lacks", ()))}) for row in document["models"])
-    return document["transformers"], tuple(rows)
+    return document["transformers"], _rows(document["models"])
+
+
+def pictures() -> tuple[Verified, ...]:
+    """The rows of models of pictures and text."""
+    return _rows(json.loads(FILE.read_text(encoding="utf-8"))["pictures"])
+
+
+def _rows(plain: list[Json]) -> tuple[Verified, ...]:
+    lists = ("lacks", "stacks")
+    return tuple(Verified(**{**row, **{name: tuple(row.get(name, ())) for name in lists}}) for row in plain)
 
 
 def families() -> dict[str, str]:
@@ -61,7 +75,7 @@ def families() -> dict[str, str]:
 
     What it does not tell you: whether your checkpoint is exact, since its config may select other code; `check` it.
     """
-    return {row.model_type: f"{row.outcome}{_more(row)}" for row in table()[1]}
+    return {row.model_type: f"{row.outcome}{_more(row)}" for row in (*table()[1], *pictures())}
 
 
 def _more(row: Verified) -> str:
@@ -103,6 +117,7 @@ def page() -> str:
             for row in exact
         ),
         "",
+        *_pictures(),
         "## Refused",
         "",
         "| model type | why |",
@@ -117,6 +132,30 @@ def page() -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _pictures() -> list[str]:
+    """The section of models of pictures and text."""
+    rows = pictures()
+    exact = [row for row in rows if row.outcome == "exact"]
+    others = [row for row in rows if row.outcome != "exact"]
+    return [
+        "## Pictures and text",
+        "",
+        f"**{len(exact)} exact, {len(others)} refused with a reason.** Two texts of different lengths, each with a "
+        "picture, are run as they are, with padding on the left, without the pictures, and with the pictures in a "
+        "cache, as far as the model runs so by itself. `lo.attention(model, **inputs)` names the stacks as here. "
+        "Equals eager weights: every tower against the attention function in the model's own file.",
+        "",
+        "| model type | stacks | equals eager weights | unavailable |",
+        "|---|---|---|---|",
+        *(f"| `{row.model_type}` | {', '.join(row.stacks)} | {_yes(row.eager)} | {row.left_out} |" for row in exact),
+        "",
+        "| model type | why it is refused |",
+        "|---|---|",
+        *(f"| `{row.model_type}` | {_cell(row.why)} |" for row in others),
+        "",
+    ]
 
 
 def _yes(value: bool) -> str:
