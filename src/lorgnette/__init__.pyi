@@ -28,6 +28,8 @@ from lorgnette.explaining.logit_lens import LayerPredictions as LayerPredictions
 from lorgnette.explaining.logit_lens import logit_lens as logit_lens
 from lorgnette.explaining.sources.measuring import Sources as Sources
 from lorgnette.explaining.sources.measuring import sources as sources
+from lorgnette.explaining.why import Why as Why
+from lorgnette.explaining.why import why as why
 from lorgnette.figures.plot import Plot as Plot
 from lorgnette.lens import lenses as lenses
 from lorgnette.looking.look import look as look

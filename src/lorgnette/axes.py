@@ -54,6 +54,9 @@ CIRCUIT: Final = "circuit"  # what attends to what (qk: W_Q W_Kᵀ), or what is 
 THRESHOLD: Final = "threshold"  # share of a head's weight above which a token counts as a sink
 # what was removed: the value or the key of the sink, or of the token in the middle of the text
 CHANGE: Final = "change"
+# what writes to the residual stream: vectors of tokens, of positions, the rest of the embeddings, heads, a layer's
+# feed-forward part, biases
+WRITER: Final = "writer"
 # term of the sum that a logit is: embeddings, heads, feed_forward, biases, remainder of the output head
 TERM: Final = "term"
 # synthetic test of a head: induction, duplicate, previous (repeated random tokens), retrieval (needle)

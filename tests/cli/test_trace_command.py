@@ -173,3 +173,26 @@ def test_a_part_that_attends_to_itself_alone_is_not_worth_a_line(monkeypatch):
     said = [line for line in lorgnette("gpt2", "the cat sat", "--generate", 3).splitlines() if "attends to" in line]
     assert [line.split(" attends to: ")[0].strip() for line in said] == ["generated"]
     assert "prompt 0." in said[0]
+
+
+def test_why_prints_what_wrote_the_query_and_the_key(monkeypatch):
+    subject = gpt2()
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
+    found = lo.why(subject, "the cat sat", "2.1", query=2, key=1)
+    ways = ("--layer", 2, "--head", 1, "--why", "3,2")
+    about, header, *lines = lorgnette("gpt2", "the cat sat", *ways).splitlines()
+    assert about == (
+        f"decoder.2.1: sat → cat, weight {found.weight:.3f}, score {found.score:.2f}, {float(found.beyond.sum()):.2f} "
+        "beyond the mean of the row"
+    )
+    assert header.split() == ["written", "by", "into", "the", "query", "beyond", "into", "the", "key", "beyond"]
+    frame = found.to_dataframe()
+    numbers = frame.set_index("writer")[["query", "query_beyond", "key", "key_beyond"]]
+    for line in lines[:-1]:
+        name, *cells = line.rsplit(maxsplit=4)
+        assert cells == [f"{value:+.2f}" for value in numbers.loc[name]]
+    assert lines[-1].split() == ["together", *(f"{value:+.2f}" for value in numbers.sum())]
+    rows = json.loads(lorgnette("gpt2", "the cat sat", *ways, "--json"))["parts"]
+    assert [row["key_beyond"] for row in rows] == frame["key_beyond"].tolist()
+    for wrong in (("--why", "3,2"), (*ways, "--without", "1.1"), (*ways[:-1], "0")):
+        assert CliRunner().invoke(app, ["trace", "gpt2", "the cat sat", *map(str, wrong)]).exit_code == 2

@@ -83,6 +83,14 @@ def trace(
         bool,
         typer.Option("--logit-lens", help="Print what each layer would predict (language and translation models)."),
     ] = False,
+    why: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUERY[,KEY]",
+            help="With --layer and --head: what wrote the query and the key, by positions counted from 1.",
+            show_default="the key with the largest weight",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all weights as JSON.")] = False,
     *,
     opening: options.Opening,
@@ -105,6 +113,7 @@ def trace(
       lorgnette trace bert-base-uncased "The cat sat." --json
       lorgnette trace ./my-language-model "The cat sat on the" --generate 20
       lorgnette trace ./my-language-model "Paris is in" --logit-lens
+      lorgnette trace ./my-language-model "Paris is in" --layer 3 --head 7 --why 3,1
       lorgnette trace ./my-language-model "Paris is in" --explain attnlrp --said " France" --instead-of " Italy"
       lorgnette trace ./my-language-model "Who wrote Faust?" --chat --generate 40 --html faust.html
     """
@@ -128,6 +137,13 @@ def trace(
                 "--logit-lens stands alone: leave out --explain, --without, --layer, --html and --generate."
             )
         _layer_predictions(subject, example, as_json=as_json)
+        return
+    if why is not None:
+        if layer is None or head is None:
+            raise typer.BadParameter("--why goes with --layer and --head.")
+        if explain or without or html is not None or how is not None:
+            raise typer.BadParameter("--why stands without --explain, --without, --html and --generate.")
+        _why(subject, example, (stack, layer, head), why, as_json=as_json)
         return
     if html is not None:
         from lorgnette.reporting.views import write_page
@@ -179,6 +195,30 @@ def _layer_predictions(subject: "Subject", example: "Example", *, as_json: bool)
         typer.echo(json.dumps({"model": subject.name, "text": example.text, "predictions": rows}, ensure_ascii=False))
         return
     out().print(layer_table(found, out().width))
+
+
+def _why(
+    subject: "Subject", example: "Example", head: tuple[str | None, int, int], pair: str, *, as_json: bool
+) -> None:
+    from lorgnette.cli.consoles import out
+    from lorgnette.cli.why import positions, why_table
+    from lorgnette.explaining.why import why
+
+    query, key = positions(pair)
+    stack = head[0] or next(iter(subject.layers))
+    found = why(subject, example, (stack, *head[1:]), query, key)
+    if as_json:
+        rows = found.to_dataframe().to_dict("records")
+        about: Json = {"model": subject.name, "text": example.text, "head": found.head, "query": found.query}
+        about |= {"key": found.key, "score": found.score, "weight": found.weight, "parts": rows}
+        typer.echo(json.dumps(about, ensure_ascii=False))
+        return
+    out().print(
+        f"{found.head}: {found.query} → {found.key}, weight {found.weight:.3f}, score {found.score:.2f}, "
+        f"{float(found.beyond.sum()):.2f} beyond the mean of the row",
+        markup=False,
+    )
+    out().print(why_table(found))
 
 
 def _say_cost(methods: "Sequence[str]") -> None:

@@ -161,10 +161,10 @@ class DirectPath:
             begun.add(id(module))
             states = arguments[0] if arguments else keywords["hidden_states"]
             assert isinstance(states, Tensor)
-            self.embeddings.append(states.detach().requires_grad_())
+            states = self.begin(states)
             if arguments:
-                return (self.embeddings[-1], *arguments[1:]), keywords
-            return arguments, {**keywords, "hidden_states": self.embeddings[-1]}
+                return (states, *arguments[1:]), keywords
+            return arguments, {**keywords, "hidden_states": states}
 
         def keep(module: nn.Module, arguments: object, output: Tensor) -> None:
             bias = parameter(module, "bias")
@@ -179,9 +179,18 @@ class DirectPath:
                 undo.callback(module.register_forward_pre_hook(lambda *_: self._attend(1)).remove)
                 undo.callback(module.register_forward_hook(lambda *_: self._attend(-1)).remove)
             undo.enter_context(ruled(model, self.rules))
+            self.cut_writes(undo)
             for module in biased_modules(model):  # after the rules: hooks run in the order of registration
                 undo.callback(module.register_forward_hook(keep).remove)
             yield
+
+    def begin(self, states: Tensor) -> Tensor:
+        """The states that enter the first layer of a stack begin the graph."""
+        self.embeddings.append(states.detach().requires_grad_())
+        return self.embeddings[-1]
+
+    def cut_writes(self, undo: ExitStack) -> None:
+        """Hooks that cut the path in further places."""
 
     def _leave(self) -> None:
         self.layer.pop()

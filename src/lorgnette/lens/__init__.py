@@ -32,6 +32,7 @@ OURS = {
     "alignment": "lorgnette.lens.alignment.lens:Alignment",
     "synthetic": "lorgnette.lens.synthetic.lens:Synthetic",
     "context": "lorgnette.lens.context.lens:Context",
+    "composition": "lorgnette.lens.composition.lens:Composition",
     "circuits": "lorgnette.lens.circuits.lens:Circuits",
     "geometry": "lorgnette.lens.geometry.lens:Geometry",
     "cones": "lorgnette.lens.cones.lens:Cones",

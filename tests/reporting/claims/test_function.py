@@ -9,6 +9,8 @@ from scipy.stats import t
 
 from claims.numbers import (
     BESIDE,
+    HEADS,
+    LAYERS,
     NAMED,
     NUMBER,
     PER_HEAD,
@@ -359,9 +361,75 @@ def _(match, data):
     assert p != p or bool(match[4]) == (p >= 0.05)
 
 
+def composition(draw):
+    """A part of zero wherever the writer does not come before the reader."""
+    draw.sizes |= {"way": ["query", "key"], "head_a": [f"encoder {a}-{b}" for a in LAYERS for b in HEADS]}
+    draw.sizes["writer"] = ["encoder tokens", "encoder 1 feed-forward", "heads"]
+    pairs = draw.mean("composition", (*PER_HEAD, "way", "head_a"), -1, 1)
+    for name in ("composition", "composition_se"):
+        for layer in LAYERS:
+            pairs[name][1][:, layer - 1, :, :, (layer - 1) * len(HEADS) :] = 0.0
+    parts = draw.mean("parts", (*PER_HEAD, "way", "writer"), -1, 1)
+    return draw.result("composition", pairs | parts | draw.mean("advantage", PER_HEAD), {"keys": "all"})
+
+
+def composed(data, side):
+    """Of every earlier and later head: the part, its error and its texts."""
+    own = data.sel(way=side)
+    out = {}
+    for layer in LAYERS:
+        for head in HEADS:
+            for early in own["head_a"].values:
+                at = {"layer": layer, "head": head, "head_a": early}
+                if int(early.split()[1].split("-")[0]) < layer:
+                    name = f"{early.split()[1].replace('-', '.')} → {layer}.{head}"
+                    out[name] = tuple(float(own[f"composition{tail}"].sel(at)) for tail in ("", "_se", "_count"))
+    return out
+
+
+@says(
+    "composition",
+    rf"(\d+) of (\d+) pairs of an earlier and a later head (?:has|have) a part of the later head's advantage, written "
+    rf"into its (queries|keys), that differs significantly from zero \(false discovery rate 5 %\); the largest: "
+    rf"([^()]+ \({NUMBER}\)(?:, [^()]+ \({NUMBER}\))*)\.",
+)
+def _(match, data):
+    means = composed(data, {"queries": "query", "keys": "key"}[match[3]])
+    sure = discovered(p_values(means))
+    assert (int(match[1]), int(match[2])) == (len(sure), len(means))
+    named = re.findall(rf"([^(),]+?) \(({NUMBER})\)", match[4])
+    largest = sorted(sure, key=lambda name: -abs(means[name][0]))[:3]
+    assert [name.strip() for name, _ in named] == largest
+    for name, printed in named:
+        prints(printed, means[name.strip()][0])
+
+
+@says(
+    "composition",
+    r"No head significantly writes into the (queries|keys) of a later head what that head looks by"
+    r"(?: \((\d+) texts?\))?\.",
+)
+def _(match, data):
+    means = composed(data, {"queries": "query", "keys": "key"}[match[1]])
+    assert not discovered(p_values(means))
+    assert match[2] is None or int(match[2]) == data["composition_count"].max()
+
+
 @pytest.mark.parametrize(
     "make",
-    [roles, frequency, synthetic, relations, trees, coreference, alignment, circuits, distances, attention_probe],
+    [
+        roles,
+        frequency,
+        synthetic,
+        relations,
+        trees,
+        coreference,
+        alignment,
+        composition,
+        circuits,
+        distances,
+        attention_probe,
+    ],
     ids=lambda make: make.__name__,
 )
 def test_sentences_say_what_the_numbers_say(make):
