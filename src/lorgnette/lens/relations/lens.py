@@ -1,7 +1,8 @@
 """Which heads track which dependency relations; baseline: the best fixed offset."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import xarray as xr
@@ -23,6 +24,7 @@ from lorgnette.syntax.relation_names import ALL, SUBTYPES, UNIVERSAL, membership
 from lorgnette.syntax.relations import WAYS, peaks, relation_hits
 from lorgnette.texts.annotated import share
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.example import Example
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ PARTS = ("development", "held_out")
 REACH = 32
 """Offsets up to this far are tried as baselines."""
 OFFSETS = tuple(o for o in range(-REACH, REACH + 1) if o)
+
+
+def relation_names(relations: Sequence[str] | None, *, subtypes: bool = False) -> tuple[str, ...]:
+    """The relations that are told apart: these or the universal ones, behind `all`."""
+    names = tuple(relations) if relations is not None else UNIVERSAL + (SUBTYPES if subtypes else ())
+    return (ALL, *(name for name in dict.fromkeys(names) if name != ALL))
 
 
 class Relations(Lens):
@@ -53,9 +61,6 @@ class Relations(Lens):
 
     relations: tuple[str, ...]
     parsing: tuple[Site, ...]
-    members: Tensor
-
-    trees: GoldTrees
 
     name: ClassVar[str] = "relations"
     summary: ClassVar[str] = "which heads track which dependency relations; baseline: best fixed offset (treebank)"
@@ -65,59 +70,79 @@ class Relations(Lens):
         self, relations: Sequence[str] | None = None, *, subtypes: bool = False, development: Share = 0.5
     ) -> None:
         super().__init__()
-        names = tuple(relations) if relations is not None else UNIVERSAL + (SUBTYPES if subtypes else ())
-        self.relations = (ALL, *(name for name in dict.fromkeys(names) if name != ALL))
+        self.relations = relation_names(relations, subtypes=subtypes)
         self.development = development
-        self.batch: Batch | None = None
 
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
-        by_way = {axes.RELATION: self.relations, axes.WAY: WAYS, axes.PART: PARTS}
-        by_offset: dict[str, Sequence[str | int]] = {
-            axes.RELATION: self.relations,
-            axes.OFFSET: OFFSETS,
-            axes.PART: PARTS,
-        }
-        self.of_heads: Moments = Moments(self, "accuracy", by_way)
-        self.of_offsets: Moments = Moments(self, "offset_accuracy", by_offset, at="corpus")
-        self.paired: bool = len(self.sites) * self.heads <= MOST_CELLS
-        if self.paired:  # Σ w² of the shares of a head and of an offset, of held-out texts
-            self.sums("products", len(self.sites), self.heads, len(self.relations), len(WAYS), len(OFFSETS))
-        self.sums("pairs", len(self.relations), len(PARTS))
-        self.sums("words", 3)  # seen, without a piece, in texts whose heads are no tree
-        self.skipped: NameSet = NameSet(self, "skipped_texts")
+        self.found: FoundPairs = FoundPairs(self, self.relations, self.development)
 
     def update(self, call: Call, batch: Batch) -> None:
         if call.site in self.parsing:
-            self._parse(call, batch)
+            self.found.add(call, batch)
 
-    def _parse(
+    def finish(self, batch: Batch, outputs: object) -> None:
+        """Free the trees of the batch."""
+        self.found.batch = None
+
+    def compute(self) -> Result:
+        """`accuracy` by head, relation, way and part; `offset_accuracy` by relation, offset and part."""
+        return self.found.result()
+
+
+class FoundPairs:
+    """Counts which pairs of a treebank each head finds, in the states of a lens: of `relations` and of `roles`."""
+
+    members: Float[Tensor, "batch word relation"]
+    trees: GoldTrees
+
+    def __init__(self, lens: Any, relations: tuple[str, ...], development: float) -> None:
+        self.lens, self.relations, self.development = lens, relations, development
+        self.batch: Batch | None = None
+        by_way = {axes.RELATION: relations, axes.WAY: WAYS, axes.PART: PARTS}
+        by_offset: dict[str, Sequence[str | int]] = {axes.RELATION: relations, axes.OFFSET: OFFSETS, axes.PART: PARTS}
+        self.of_heads: Moments = Moments(lens, "accuracy", by_way)
+        self.of_offsets: Moments = Moments(lens, "offset_accuracy", by_offset, at="corpus")
+        self.paired: bool = len(lens.sites) * lens.heads <= MOST_CELLS
+        if self.paired:  # Σ w² of the shares of a head and of an offset, of held-out texts
+            lens.sums("products", len(lens.sites), lens.heads, len(relations), len(WAYS), len(OFFSETS))
+        lens.sums("pairs", len(relations), len(PARTS))
+        lens.sums("words", 3)  # seen, without a piece, in texts whose heads are no tree
+        self.skipped: NameSet = NameSet(lens, "skipped_texts")
+
+    def add(
         self, call: Call, batch: Batch
     ) -> tuple[Int[Tensor, "batch head word"], Float[Tensor, "batch head relation way"]]:
         """Add the shares of pairs that each head finds; return where its rows peak, and the shares of each text."""
         if batch is not self.batch:
-            self._begin(batch)
+            self.begin(batch)
         attention, words = word_attention(call, batch, self.trees), self.trees.visible[:, None]
         rows = peaks(attention, words)
-        shares = self._by_relation(relation_hits(rows, peaks(attention.mT, words), self.trees.governor))
+        shares = self.by_relation(relation_hits(rows, peaks(attention.mT, words), self.trees.governor))
         values = shares[..., None].expand(*shares.shape, len(PARTS))
         self.of_heads.add(call.site, accuracy=(values, self.weights[:, None]))
         if self.paired:
             held_out = self.weights[:, :, 0, PARTS.index("held_out")]  # [text relation]
             mine, theirs = shares * held_out[:, None, :, None], self.by_offset * held_out[..., None]
             products = torch.einsum("thrw,tro->hrwo", mine, theirs)
-            self.products[self.position[call.site], : len(products)] += products.to(self.products)
+            all_products = self.lens.products
+            all_products[self.lens.position[call.site], : len(products)] += products.to(all_products)
         return rows, shares
 
-    def _by_relation(self, hits: Shaped[Tensor, "batch head word way"]) -> Float[Tensor, "batch head relation way"]:
+    def by_relation(self, hits: Shaped[Tensor, "batch head word way"]) -> Float[Tensor, "batch head relation way"]:
         """Means over the pairs of each relation in each text."""
         # [batch head way word] · [batch word relation]
         shares = hits.mT.double() @ self.members[:, None] / self.counts.clamp(min=1)[:, None, None]
         return shares.mT
 
-    def _begin(self, batch: Batch) -> None:
-        """Prepare the gold trees that all layers of a batch share; add offsets and counts once for each batch."""
-        self.batch, self.trees = batch, GoldTrees.of(batch)
+    def begin(self, batch: Batch, examples: Sequence[Example] | None = None) -> None:
+        """Prepare the gold trees that all layers of a batch share; add offsets and counts once for each batch.
+
+        `examples` stand in for those of the batch: a text without a tree has no words, say.
+        """
+        self.batch = batch
+        batch = batch if examples is None else replace(batch, examples=tuple(examples))
+        self.trees = GoldTrees.of(batch)
         self.skipped.add(sorted(self.trees.broken))
         self.members = membership(self.trees.relations, self.relations, self.trees.visible.shape[1])
         self.members *= self.trees.pairs[..., None]
@@ -127,10 +152,10 @@ class Relations(Lens):
         self.by_offset: Tensor = self._offset_shares()
         shares = self.by_offset[..., None]
         self.of_offsets.add(offset_accuracy=(shares.expand(*shares.shape[:-1], len(PARTS)), self.weights))
-        self.pairs += counted.sum(0).to(self.pairs)
+        self.lens.pairs += counted.sum(0).to(self.lens.pairs)
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
         words = torch.tensor([int(self.trees.visible.sum()), int(self.trees.unseen.sum()), lost])
-        self.words += words.to(self.words)
+        self.lens.words += words.to(self.lens.words)
 
     def _offset_shares(self) -> Float[Tensor, "batch relation offset"]:
         """For each text: share of a relation's pairs whose head stands at each offset from the dependent."""
@@ -139,21 +164,17 @@ class Relations(Lens):
         at = (offset[..., None] == torch.tensor(OFFSETS)).double()
         return self.members.mT @ at / self.counts.clamp(min=1)[..., None]
 
-    def finish(self, batch: Batch, outputs: object) -> None:
-        """Free the trees of the batch."""
-        self.batch = None
-
-    def compute(self) -> Result:
+    def result(self) -> Result:
         """`accuracy` by head, relation, way and part; `offset_accuracy` by relation, offset and part."""
         variables = self.of_heads.arrays() | self.of_offsets.arrays()
         if self.paired:
             variables |= self._gains()
-        variables["pairs"] = xr.DataArray(self.pairs.numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
+        variables["pairs"] = xr.DataArray(self.lens.pairs.numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
         variables["accuracy"].attrs["description"] = "share of a relation's pairs that the head finds"
         variables["offset_accuracy"].attrs["description"] = "share of pairs whose head is at this offset"
         variables["pairs"].attrs["description"] = "number of pairs of dependent and head, by relation and part"
-        result = self.result(variables)
-        visible, unseen, lost = (int(n) for n in self.words)
+        result = self.lens.result(variables)
+        visible, unseen, lost = (int(n) for n in self.lens.words)
         result.data.attrs |= {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))
         return result
@@ -170,15 +191,15 @@ class Relations(Lens):
         chosen = _sums_of(self.of_offsets)[MEAN, ..., PARTS.index("development")].nan_to_num(-1.0).argmax(-1)
         at = chosen[None, :, None].expand(len(offset), -1, 1)
         offset = offset.gather(-1, at)  # [sum relation 1]: against every way
-        crossed = self.products.gather(-1, chosen[:, None, None].expand(*self.products.shape[:-1], 1))[..., 0]
+        crossed = self.lens.products.gather(-1, chosen[:, None, None].expand(*self.lens.products.shape[:-1], 1))[..., 0]
         other = offset[MEAN] * head[SQUARES_OF_VALUES] + head[MEAN] * offset[SQUARES_OF_VALUES]
         covariance = (crossed - other + head[MEAN] * offset[MEAN] * head[SQUARES]) / head[TOTAL_WEIGHT] ** 2
         n = head[TEXTS]
         spread = head[ERROR] ** 2 + offset[ERROR] ** 2 - 2 * n / (n - 1) * covariance
         numbers = {"gain": head[MEAN] - offset[MEAN], "gain_se": spread.clamp(min=0).sqrt()}
         rest = {axes.RELATION: list(self.relations), axes.WAY: list(WAYS)}
-        out = {name: self.grid(values, rest) for name, values in numbers.items()}
-        out["gain_count"] = self.grid(n, rest).fillna(0).astype("int64")
+        out = {name: self.lens.grid(values, rest) for name, values in numbers.items()}
+        out["gain_count"] = self.lens.grid(n, rest).fillna(0).astype("int64")
         out["gain"].attrs["description"] = "held-out accuracy minus that of the offset that is best in development"
         return out
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette import axes
@@ -18,7 +18,7 @@ from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
 from lorgnette.lens.moments import Moments
-from lorgnette.lens.relations.lens import PARTS, Relations, in_parts
+from lorgnette.lens.relations.lens import PARTS, FoundPairs, in_parts, relation_names
 from lorgnette.lens.roles.formulas import (
     PairMasses,
     after_same_word,
@@ -64,7 +64,7 @@ class Parsing(Tap):
         self.lens.parse_control(call, self.batch)
 
 
-class Roles(Relations):
+class Roles(Lens):
     """The numbers and labels of every head, chosen on one part of the corpus and tested on the other.
 
     Labels and their thresholds are in `lorgnette.lens.roles.labels.RULES`; a head may have several, or none. Shares
@@ -80,9 +80,12 @@ class Roles(Relations):
 
     least: int
     centred: bool
+    relations: tuple[str, ...]
+    development: float
 
     name: ClassVar[str] = "roles"
     summary: ClassVar[str] = "roles of heads: positional, syntactic, rare words, special tokens, broad, dead …"
+    reads = frozenset({"cpu"})
 
     def __init__(
         self,
@@ -93,7 +96,8 @@ class Roles(Relations):
         least: Annotated[int, Interval(1)] = 20,
         centred: bool = False,
     ) -> None:
-        super().__init__(relations, development=development)
+        super().__init__()
+        self.relations, self.development = relation_names(relations), development
         self.source, self.least, self.centred = ranks, least, centred
         self.centring: Centring = Centring(self, on=centred)
         self.ranks: tuple[Tensor, Tensor] | None = None
@@ -114,7 +118,7 @@ class Roles(Relations):
     def allocate(self, subject: Subject) -> None:
         self.parsing: tuple[Site, ...] = parsed_sites(self.sites)
         if self.parsing:
-            super().allocate(subject)
+            self.found: FoundPairs = FoundPairs(self, self.relations, self.development)
             by_way = {axes.RELATION: self.relations, axes.WAY: PARSED, axes.PART: PARTS}
             self.of_parser: Moments = Moments(self, [over_control(name) for name in CONTROLS], by_way)
             self.sums("rerun", 2)  # texts and tokens
@@ -131,7 +135,7 @@ class Roles(Relations):
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site in self.parsing and any(example.heads is not None for example in batch.examples):
-            self._parse(call, batch)
+            self._add_pairs(call, batch)
         parts, controls = self._parts(call, batch), self._controls(call, batch)
         values = torch.cat([value.expand(-1, call.query.shape[1], -1) for value, _ in parts], -1)
         weights = torch.cat([weight for _, weight in parts], -1)[:, None]
@@ -147,18 +151,25 @@ class Roles(Relations):
         read_at, over_at = ((each[:, :, offsets], weights[:, :, offsets]) for each in (values, excess))
         self.of_offsets_read.add(site, **{"peak_at": read_at, over_control("peak_at"): over_at})
 
-    def _parse(
-        self, call: Call, batch: Batch
-    ) -> tuple[Int[Tensor, "batch head word"], Float[Tensor, "batch head relation way"]]:
+    def _add_pairs(self, call: Call, batch: Batch) -> None:
         """The head as a parser, and how often other words peak at the same goals."""
-        rows, shares = super()._parse(call, batch)
+        found = self.found
+        if batch is not found.batch:
+            nothing: dict[str, Any] = {
+                "words": (),
+                "heads": (),
+                "relations": (),
+                "tags": {},
+                "rationale": None,
+            }  # to be parsed
+            found.begin(batch, [e if e.heads is not None else replace(e, **nothing) for e in batch.examples])
+        rows, shares = found.add(call, batch)
         visible = call.scores.visible_keys().any(1, keepdim=True).float()
-        between = between_words(visible, batch.source.word, self.trees.visible.shape[1])[0][:, 0].cpu() > 0
-        between &= self.trees.visible[:, :, None] & self.trees.visible[:, None]
-        others = self._by_relation(control_hits(rows, between, self.trees.governor))
+        between = between_words(visible, batch.source.word, found.trees.visible.shape[1])[0][:, 0].cpu() > 0
+        between &= found.trees.visible[:, :, None] & found.trees.visible[:, None]
+        others = found.by_relation(control_hits(rows, between, found.trees.governor))
         self._intact(batch)[call.site] = shares[..., : len(PARSED)]
         self._over_control(call.site, batch, "others", others)
-        return rows, shares
 
     def _intact(self, batch: Batch) -> "dict[Site, Float[Tensor, 'text head relation way']]":
         """By site, what each head finds in the texts before they are shuffled; kept for the batch."""
@@ -169,7 +180,7 @@ class Roles(Relations):
     ) -> None:
         """Add the excess of each head over its control."""
         excess = (self._intact(batch)[site] - shares)[..., None].expand(*shares.shape, len(PARTS))
-        self.of_parser.add(site, **{over_control(control): (excess, self.weights[:, None])})
+        self.of_parser.add(site, **{over_control(control): (excess, self.found.weights[:, None])})
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """The control: the same texts with their words shuffled, where there are trees that heads could find."""
@@ -180,23 +191,16 @@ class Roles(Relations):
                 self.subject.run(shuffled, return_dict=True)
             lengths = batch.lengths + (0 if batch.target is None else batch.target.lengths)
             self.rerun += torch.tensor([len(batch), int(lengths.sum())]).to(self.rerun)
-        super().finish(batch, outputs)
+        if self.parsing:
+            self.found.batch = None
 
     def parse_control(self, call: Call, batch: Batch) -> None:
         """What the head finds in the shuffled text, whose words keep their trees."""
         if call.site in self._intact(batch):
-            rows = peaks(word_attention(call, batch, self.trees), self.trees.visible[:, None])
-            hits = relation_hits(rows, rows, self.trees.governor)[..., : len(PARSED)]
-            self._over_control(call.site, batch, "shuffled", self._by_relation(hits))
-
-    def _begin(self, batch: Batch) -> None:
-        # A text without a tree has no words to be parsed.
-        examples = (
-            e if e.heads is not None else replace(e, words=(), heads=(), relations=(), tags={}, rationale=None)
-            for e in batch.examples
-        )
-        super()._begin(replace(batch, examples=tuple(examples)))
-        self.batch = batch
+            trees = self.found.trees
+            rows = peaks(word_attention(call, batch, trees), trees.visible[:, None])
+            hits = relation_hits(rows, rows, trees.governor)[..., : len(PARSED)]
+            self._over_control(call.site, batch, "shuffled", self.found.by_relation(hits))
 
     def _parts(
         self, call: Call, batch: Batch
@@ -332,7 +336,7 @@ class Roles(Relations):
 
     def compute(self) -> Result:
         """Numbers with intervals by part, labels, and how well both parts agree."""
-        parsed = Relations.compute(self).data if self.parsing and bool(self.pairs.any()) else None
+        parsed = self.found.result().data if self.parsing and bool(self.pairs.any()) else None
         result = self.result(labelled(self, parsed))
         source = (
             self.source.source if isinstance(self.source, FrequencyRanks) else "tokens counted in the corpus itself"
