@@ -6,6 +6,7 @@ import inspect
 import pytest
 import torch
 from tiny import classifier, gpt2
+from tiny import subject as translation_model
 
 import lorgnette as lo
 
@@ -21,8 +22,11 @@ def world():
     subject = classifier()
     inputs = subject.tokenizer(TEXTS, padding=True, return_tensors="pt")
     results = lo.look(subject, TEXTS, ["weights"], progress=False)
+    translator = translation_model("marian")
+    aligned = [lo.Example(str(n), "the cat", target="a dog", extra={"alignment": "0-0 1-1"}) for n in range(9)]
     return {
         "lo": lo, "torch": torch, "subject": subject, "model": subject.model, "tokenizer": subject.tokenizer,
+        "translator": translator, "aligned": aligned, "aligner": lo.align(translator, aligned, progress=False),
         "texts": TEXTS, "inputs": dict(inputs), "results": results, "language_model": gpt2(),
     }  # fmt: skip
 

@@ -32,6 +32,8 @@ from lorgnette.explaining.why import Why as Why
 from lorgnette.explaining.why import why as why
 from lorgnette.figures.plot import Plot as Plot
 from lorgnette.lens import lenses as lenses
+from lorgnette.looking.aligning import Aligner as Aligner
+from lorgnette.looking.aligning import align as align
 from lorgnette.looking.look import look as look
 from lorgnette.looking.merging import merge as merge
 from lorgnette.looking.shards import Shard as Shard

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from lorgnette import __version__
 from lorgnette.cli import Terminated
+from lorgnette.cli.align import align
 from lorgnette.cli.check import check
 from lorgnette.cli.compare import compare
 from lorgnette.cli.demo import demo
@@ -167,6 +168,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     probe: "Look",
     rationales: "",
     sources: "Look",
+    align: "Look",
     train: "Train",
     prune: "Train",
     report: "Show",

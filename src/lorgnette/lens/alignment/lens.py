@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call
-from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.norms import all_heads_norms, gram, transformed_norms
 from lorgnette.errors import UserError
 from lorgnette.lens.alignment.formulas import agreement, alignment_error_rate, links, predicted_words, word_scores
@@ -74,14 +74,8 @@ class Alignment(Lens):
         site = call.site
         if site.name != "cross" or site.stack != "decoder":
             return
-        golds = [self._links(example) for example in batch.examples]
-        maps = self.projections[site]
-        weights = call.weights.to(maps.output.dtype)
-        squares = gram(call.value.to(weights), maps.products)
-        scores = {  # in the order of MEASURES
-            "weights": (weights, weights.mean(1)),
-            "norms": (weights * transformed_norms(squares)[:, :, None], all_heads_norms(weights, squares)),
-        }
+        golds = [gold_links(example, self.gold) for example in batch.examples]
+        scores = token_scores(call, self.projections[site])
         judged = [
             # Heads and, behind them, the layer.
             [self._judged(batch, text, torch.cat([h[text], layer[text, None]]), gold) for h, layer in scores.values()]
@@ -119,25 +113,6 @@ class Alignment(Lens):
             counts.append(torch.stack([predicted + total, predicted, total], -1).double())
         return torch.stack(values, 1), torch.stack(counts, 1)
 
-    def _links(self, example: Example) -> Links:
-        if example.target is None:
-            raise UserError(
-                f"The text {example.id!r} has no reference translation to align. Give a corpus with targets."
-            )
-        if self.gold is not None:
-            if example.id not in self.gold:
-                raise UserError(
-                    f"The gold alignments have no sentence {example.id!r}; they have {_some(self.gold)}. Ids of "
-                    "examples and sentences must agree (the line number, from 1, where a corpus has no ids)."
-                )
-            return self.gold[example.id]
-        if "alignment" not in example.extra:
-            raise UserError(
-                f"The text {example.id!r} has no gold alignment. Give Alignment(gold=FILE), or a corpus with a column "
-                "'alignment'."
-            )
-        return links_from(example.extra["alignment"], f"text {example.id!r}")
-
     def compute(self) -> Result:
         """AER, precision and recall by layer, head, measure and reading; `layer_…` for all heads together."""
         variables = self.of_heads.arrays() | self.of_layers.arrays()
@@ -145,6 +120,37 @@ class Alignment(Lens):
             variables[score].attrs["description"] = text
             variables[f"layer_{score}"].attrs["description"] = f"{text} (heads of a layer together)"
         return self.result(variables)
+
+
+def token_scores(
+    call: Call, maps: Projections
+) -> dict[str, tuple[Float[Tensor, "text head query key"], Float[Tensor, "text query key"]]]:
+    """For each of `MEASURES`, the scores of every head and of all heads of the layer together."""
+    weights = call.weights.to(maps.output.dtype)
+    squares = gram(call.value.to(weights), maps.products)
+    return {
+        "weights": (weights, weights.mean(1)),
+        "norms": (weights * transformed_norms(squares)[:, :, None], all_heads_norms(weights, squares)),
+    }
+
+
+def gold_links(example: Example, gold: Mapping[str, Links] | None = None) -> Links:
+    """The links of a text from `gold` by its id, or without it from `extra["alignment"]`."""
+    if example.target is None:
+        raise UserError(f"The text {example.id!r} has no reference translation to align. Give a corpus with targets.")
+    if gold is not None:
+        if example.id not in gold:
+            raise UserError(
+                f"The gold alignments have no sentence {example.id!r}; they have {_some(gold)}. Ids of "
+                "examples and sentences must agree (the line number, from 1, where a corpus has no ids)."
+            )
+        return gold[example.id]
+    if "alignment" not in example.extra:
+        raise UserError(
+            f"The text {example.id!r} has no gold alignment. Give Alignment(gold=FILE), or a corpus with a column "
+            "'alignment'."
+        )
+    return links_from(example.extra["alignment"], f"text {example.id!r}")
 
 
 def _matrix(
