@@ -1,6 +1,7 @@
 """Rationales on the classifier whose decisive words are set by hand and whose attention is uniform."""
 
 from functools import cache
+from importlib.util import find_spec
 
 import pytest
 from test_planted_relevance import classifier, texts
@@ -30,6 +31,24 @@ def test_relevance_finds_what_people_would_mark_and_the_model_needs(method):
     for measure, sign in (("comprehensiveness", 1), ("sufficiency", -1)):
         gain = row.sel(measure=measure)["score"] - by_chance.sel(measure=measure)["score"]
         assert sign * gain.item() > 0.1
+
+
+@cache
+def by_captum(control: bool = False):
+    subject = classifier(control) if control else classifier(carried=0.2)
+    lens = Rationales(("shap", "lime"), share=gold_share(texts()))
+    return look(subject, texts()[:12], [lens], progress=False)["rationales"].data
+
+
+@pytest.mark.skipif(find_spec("captum") is None, reason="Captum is not installed: pip install 'lorgnette[captum]'")
+@pytest.mark.parametrize("method", ["shap", "lime"])
+def test_shap_and_lime_find_them_where_a_word_changes_the_logit_and_nothing_in_the_control(method):
+    row = by_captum().sel(explanation=method)
+    assert row.sel(measure="average_precision")["score"].item() >= 0.95
+    gain = row.sel(measure="comprehensiveness") - by_captum().sel(explanation="random", measure="comprehensiveness")
+    assert gain["score"].item() > 0.02
+    control = by_captum(control=True).sel(explanation=method, measure="average_precision")
+    assert control["score"].item() < 0.55
 
 
 @pytest.mark.parametrize("method", MIXING)

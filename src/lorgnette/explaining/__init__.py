@@ -6,11 +6,14 @@ Ours are in `METHODS`; installed packages register theirs under the entry point 
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 
 import torch
 
 from lorgnette.errors import UserError, flag, near, outside, shown
 from lorgnette.explaining.backward import edge_relevance, propagated
+from lorgnette.explaining.by_captum import CAPTUM, by_captum
+from lorgnette.explaining.by_captum import COST as DRAWS
 from lorgnette.explaining.chefer import weights_by_gradient
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.integrated import COST as GRADIENTS
@@ -47,24 +50,27 @@ METHODS = {
     "value_zeroing": "rollout of how much the output changes without a token's value (Mohebbi et al. 2023)",
 }
 
-COSTS = {"integrated_gradients": GRADIENTS, "occlusion": PASSES}
+COSTS = {"integrated_gradients": GRADIENTS, "occlusion": PASSES, **dict.fromkeys(CAPTUM, DRAWS)}
 """What takes much longer than one pass, to be said before it starts."""
 
 
 def explanations() -> dict[str, str]:
     """Every explanation method, ours or from an installed package, with a one-line description.
 
+    `shap` and `lime` are among them where Captum is installed (`pip install 'lorgnette[captum]'`).
+
     >>> import lorgnette as lo
     >>> lo.explanations()["gradient_x_input"]
     'gradient times word embedding'
     """
-    return METHODS | {name: _summary(entry) for name, entry in _installed().items()}
+    by_others = CAPTUM if find_spec("captum") is not None else {}
+    return METHODS | by_others | {name: _summary(entry) for name, entry in _installed().items()}
 
 
 def _installed() -> dict[str, EntryPoint]:
     """Methods of installed packages: functions (subject, batch, target) → `Explanation`. Ours keep their names."""
     found = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    return {entry.name: entry for entry in found if entry.name not in METHODS}
+    return {entry.name: entry for entry in found if entry.name not in METHODS | CAPTUM}
 
 
 def _summary(entry: EntryPoint) -> str:
@@ -99,7 +105,7 @@ def explain(
     What it does not tell you: what the model would predict without the token. Methods disagree; compare them.
     """
     installed = _installed()
-    known = (*METHODS, *installed)
+    known = (*METHODS, *CAPTUM, *installed)
     if not isinstance(method, str) or method not in known:
         raise UserError(
             f"There is no explanation method {shown(method)}.{near(str(method), known)} There are: {', '.join(known)}."
@@ -125,6 +131,8 @@ def _made(subject: Subject, batch: Batch, method: str, target: Target, steps: in
         return integrated(subject, batch, target, steps=steps)
     if method == "occlusion":
         return occluded(subject, batch, target)
+    if method in CAPTUM:
+        return by_captum(subject, batch, method, target)
     if method == "chefer2021":
         return weights_by_gradient(subject, batch, target)
     return propagated(subject, batch, method, target, biases=biases)

@@ -14,6 +14,7 @@ from lorgnette import axes
 from lorgnette.constraints import Interval, OneOf, Seed
 from lorgnette.errors import UserError, near
 from lorgnette.explaining import class_number, explanations
+from lorgnette.explaining.by_captum import CAPTUM, require_captum
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import task_of
 from lorgnette.lens.moments import Moments
@@ -232,7 +233,9 @@ def _methods(wanted: Sequence[str] | str) -> tuple[str, ...]:
     known = explanations()
     names = tuple(known) if wanted == "all" else (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:
-        if name not in known and name not in BLIND:
+        if name in CAPTUM:
+            require_captum()
+        elif name not in known and name not in BLIND:
             raise UserError(f"There is no explanation {name!r}.{near(name, known)} There are: {', '.join(known)}.")
     return tuple(dict.fromkeys((*names, *BLIND)))
 
