@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from lorgnette.attending.band import Band, BandMask
-from lorgnette.attending.scores import Scores, dense, softmax
+from lorgnette.attending.scores import Scores, dense, per_query_head, softmax
 from lorgnette.contributions.head_weights import Projections
-from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products
+from lorgnette.contributions.norms import FrozenNorm, all_heads_norms, gram, output_products, transformed_norms
 from lorgnette.contributions.pairs import TokenPairs
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
@@ -33,8 +33,7 @@ def normal(*shape, dtype=torch.float32, seed=0):
 
 def around(output):
     """The output side of a site with a norm behind it."""
-    normed = output_products(NORM.directed(output))
-    return Projections(output, None, output_products(output), NORM, None, normed, None)
+    return Projections(output, None, NORM)
 
 
 def close(mine, exact, tolerance=EXACT):
@@ -46,6 +45,26 @@ def test_gram_matrices(dtype):
     value, output = normal(2, HEADS, 19, DIM, dtype=dtype), normal(HEADS, DIM, MODEL)
     exact = gram(value.double(), output_products(output.double()))
     close(kernels.gram(value, around(output)), exact)
+    grouped = gram(value[:, :1].expand(-1, HEADS, -1, -1).double(), output_products(output.double()))
+    close(kernels.gram(value[:, :1], around(output)), grouped)
+    close(kernels.head_norms(value[:, :1], around(output)), transformed_norms(grouped))
+
+
+@pytest.mark.parametrize(("heads", "groups", "queries", "causal"), [(40, 8, 37, True), (5, 5, 21, False)])
+def test_many_heads_in_pieces_of_texts_keys_and_rows(heads, groups, queries, causal, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", heads * 16 * 64)
+    monkeypatch.setattr(kernels, "ROWS", 16)
+    keys = queries + 6  # earlier keys, from a cache
+    query, key = normal(2, heads, queries, DIM), normal(2, groups, keys, DIM, seed=1)
+    value, output = normal(2, groups, keys, DIM, seed=2), normal(heads, DIM, MODEL)
+    scores, weight = Scores(query, key, 0.3, causal=causal), normal(2, queries, seed=3).abs()
+    log_sum = rows.measured(scores, value, Wanted(log_sum=True))["log_sum"]
+    parts = Projections(output, None, None)
+    (mine,) = kernels.received(scores, log_sum, [kernels.gram(value, parts)], [weight])
+    exact = Scores(query.double(), key.double(), 0.3, causal=causal)
+    matrix = gram(per_query_head(value, heads).double(), output_products(output.double()))
+    norms = all_heads_norms(softmax(dense(exact)), matrix)
+    close(mine, torch.einsum("bqk,bq->bk", norms, weight.double()))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -88,6 +107,9 @@ def test_a_tokens_own_term_and_the_others(dtype):
     exact_own = torch.einsum("bhn,bhnd,hdm->bnm", weight.double(), value.double(), output.double())
     close(total, exact_total)
     close(own, exact_own)
+    grouped = kernels.own_projected(weight, value[:, :1], around(output))
+    alike = value[:, :1].expand(-1, HEADS, -1, -1).double()
+    close(grouped, torch.einsum("bhn,bhnd,hdm->bnm", weight.double(), alike, output.double()))
     exact_x, others, with_x = x.double(), exact_total - exact_own, exact_own + x.double()
     norm = FrozenNorm(NORM.gamma.double(), NORM.eps)
     scale = 1 / norm.deviation(exact_total + exact_x + bias.double())

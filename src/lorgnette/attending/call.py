@@ -257,6 +257,11 @@ class Call:
             self._shared[name] = make()
         return self._shared[name]
 
+    def forget(self) -> None:
+        """Let go of what was computed for those who asked: it refers to this call, and would stay as long as that."""
+        self._answers.clear()
+        self._shared.clear()
+
     def average(
         self, features: Float[Tensor, "batch key feature"] | Float[Tensor, "batch head key feature"]
     ) -> Float[Tensor, "batch head query feature"]:

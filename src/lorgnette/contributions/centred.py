@@ -1,6 +1,5 @@
 """Values without the constant that could equally be part of the output bias: see docs/gauge.md."""
 
-from dataclasses import replace
 from types import ModuleType
 
 import torch
@@ -77,4 +76,4 @@ class CentredCall(Call):
     def with_constant(self, parts: Projections) -> Projections:
         """The projections with what the constants add to every output, Σ_h c^h W_O^h, counted with b_O."""
         moved = torch.einsum("hd,hdm->m", self.constant.to(parts.output), parts.output)
-        return replace(parts, output_bias=moved if parts.output_bias is None else parts.output_bias + moved)
+        return parts.with_bias(moved if parts.output_bias is None else parts.output_bias + moved)

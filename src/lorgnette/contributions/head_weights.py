@@ -1,6 +1,6 @@
 """What the `norms` lens needs from a site before it reads any text: the output projection and the next norm."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,30 +20,71 @@ from lorgnette.subject import Subject
 
 @dataclass(frozen=True)
 class Projections:
-    """The output side of one site, at least in float32."""
+    """The output side of one site. What is made from W_O is at least in float32, and made when it is first used."""
 
-    output: Float[Tensor, "head dim model"]
+    weight: Float[Tensor, "head dim model"]
+    """W_O^h as the model has it."""
     output_bias: Float[Tensor, " model"] | None
-    products: Float[Tensor, "head dim head_dim"]
     norm: FrozenNorm | None
     """None unless the norm comes after the sum with the residual"""
-    norm_bias: Float[Tensor, " model"] | None
-    normed_products: Float[Tensor, "head dim head_dim"] | None
-    second_norm: FrozenNorm | None
+    norm_bias: Float[Tensor, " model"] | None = None
+    second_norm: FrozenNorm | None = None
+
+    @property
+    def wide(self) -> torch.dtype:
+        return torch.promote_types(self.weight.dtype, torch.float32)
 
     @cached_property
-    def halves(self) -> dict[str, tuple[Tensor, ...]]:
-        """Output and products as sums of bfloat16 numbers, for the kernels; one is enough for weights of bfloat16."""
-        flat = {"output": self.output.flatten(0, 1), "products": self.products.flatten(1)}
-        if self.normed_products is not None:
-            flat["normed products"] = self.normed_products.flatten(1)
-        out: dict[str, tuple[Tensor, ...]] = {}
-        for name, matrix in flat.items():
-            high = matrix.to(torch.bfloat16)
-            low = (matrix - high).to(torch.bfloat16)
-            out[name] = (high, low) if name != "output" or bool(low.any()) else (high,)
-        out["output twice"] = (torch.cat([out["output"][0]] * 2),)  # for two halves of what is projected, side by side
-        return out
+    def output(self) -> Float[Tensor, "head dim model"]:
+        return self.weight.detach().to(self.wide).contiguous()
+
+    @cached_property
+    def products(self) -> Float[Tensor, "head dim head_dim"]:
+        with torch.no_grad():
+            return output_products(self.output)
+
+    @cached_property
+    def own_products(self) -> Float[Tensor, "head dim dim"]:
+        """M_hh alone."""
+        with torch.no_grad():
+            wide = self.weight.detach().to(self.wide)
+            return wide @ wide.mT
+
+    @cached_property
+    def normed_products(self) -> Float[Tensor, "head dim head_dim"] | None:
+        with torch.no_grad():
+            return None if self.norm is None else output_products(self.norm.directed(self.output))
+
+    # The same for the kernels, as sums of two bfloat16 numbers; weights of bfloat16 are one.
+
+    @cached_property
+    def output_halves(self) -> tuple[Tensor, ...]:
+        flat = self.weight.detach().flatten(0, 1)
+        return (flat,) if flat.dtype == torch.bfloat16 else _halves(flat.float())
+
+    @cached_property
+    def own_products_halves(self) -> tuple[Tensor, Tensor]:
+        return _halves(self.own_products)
+
+    @cached_property
+    def products_halves(self) -> tuple[Tensor, Tensor]:
+        return self._products_halves(self.weight.detach().float())
+
+    @cached_property
+    def normed_products_halves(self) -> tuple[Tensor, Tensor]:
+        assert self.norm is not None
+        return self._products_halves(self.norm.directed(self.weight.detach().float()))
+
+    def _products_halves(self, output: Float[Tensor, "head dim model"]) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return _halves(output_products(output).flatten(1))
+
+    def with_bias(self, bias: Float[Tensor, " model"]) -> "Projections":
+        """The same maps with another b_O; they share what is made from W_O."""
+        other = replace(self, output_bias=bias)
+        for name in ("output", "products", "normed_products"):
+            vars(other)[name] = getattr(self, name)
+        return other
 
     def project(self, context: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token model"]:
         """Σ_h y^h W_O^h, without b_O."""
@@ -88,19 +129,22 @@ class SiteWeights:
         return self.made[site][1]
 
     def _make(self, attention: AttentionSite) -> Projections:
-        output, bias = attention.output_weights()
-        wide = torch.promote_types(output.dtype, torch.float32)
-        output = output.to(wide).contiguous()
+        weight, bias = attention.output_weights()
+        wide = torch.promote_types(weight.dtype, torch.float32)
         bias = None if bias is None else bias.to(wide)
-        norm = second = normed = beta = None
+        norm = second = beta = None
         if self.layer_norm and attention.order == "post" and attention.site.kind == "self":
             norm = frozen(attention.norm, wide)
             second = frozen(attention.second_norm, wide)
         if norm is not None:
             beta = parameter(attention.norm, "bias")
             beta = None if beta is None else beta.detach().to(wide)
-            normed = output_products(norm.directed(output))
-        return Projections(output, bias, output_products(output), norm, beta, normed, second)
+        return Projections(weight, bias, norm, beta, second)
+
+
+def _halves(matrix: Float[Tensor, "*shape"]) -> tuple[Tensor, Tensor]:
+    high = matrix.to(torch.bfloat16)
+    return high, (matrix - high).to(torch.bfloat16)
 
 
 def frozen(norm: nn.Module | None, dtype: torch.dtype) -> FrozenNorm | None:

@@ -56,7 +56,7 @@ class LayerNorms:
         if isinstance(call, CentredCall):
             self.parts = call.with_constant(self.parts)
         self.order: str = projections.sites[self.site].order
-        self.wide: torch.dtype = self.parts.products.dtype
+        self.wide: torch.dtype = self.parts.wide
         self.kernels: ModuleType | None = norm_kernels(call) if gram else None
         queries, keys = batch.queries(self.site), batch.keys(self.site)
         self.queries: Tensor = queries.mask
@@ -169,7 +169,7 @@ class LayerNorms:
         grams, queries = [self.gram], [self.query]
         if self.compares:
             total = kernels.projected(call.context, parts)
-            own = kernels.own_projected(self.own_weight, call.value, parts)
+            own = kernels.own_projected(self.own_weight, call.grouped_value, parts)
             residual = call.residual if self.added else None
             norms = kernels.own_norms(total, own, residual, parts.output_bias, parts.norm if self.normed else None)
             self.own_norm, self.others_norm, self.own_res_norm, self._size = norms[:4]

@@ -67,7 +67,7 @@ class LayerMixing:
     def _own_norms(self) -> Float[Tensor, "batch query"]:
         """‖Σ_h α_ii f^h(x_i) + x_i‖, behind the norm where one follows."""
         assert self.maps is not None
-        maps, wide = self.maps, self.maps.output.dtype
+        maps, wide = self.maps, self.maps.wide
 
         def with_x() -> Float[Tensor, "batch query model"]:
             return maps.project(self.own[..., None] * self.call.value.to(wide)) + self.call.residual.to(wide)

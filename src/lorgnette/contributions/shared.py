@@ -23,17 +23,19 @@ def norm_kernels(call: Call) -> ModuleType | None:
 
 def transformed_norms_of(call: Call, maps: Projections) -> Float[Tensor, "batch head key"]:
     """‖f^h(x_j)‖."""
-    return call.once("transformed norms", lambda: head_norms(call.value.to(maps.output.dtype), maps.products))
+    if (module := norm_kernels(call)) is not None:
+        return call.once("transformed norms", lambda: module.head_norms(call.grouped_value, maps))
+    return call.once("transformed norms", lambda: head_norms(call.value.to(maps.wide), maps.products))
 
 
 def gram_of(call: Call, maps: Projections, *, normed: bool = False) -> Float[Tensor, "batch head head key"]:
     """Dot products of the heads' transformed vectors of each token, before the norm or behind it."""
-    products = maps.normed_products if normed else maps.products
-    assert products is not None
     name, module = "gram behind the norm" if normed else "gram", norm_kernels(call)
     if module is not None:
-        return call.once(name, lambda: module.gram(call.value, maps, normed=normed))
-    return call.once(name, lambda: gram(call.value.to(maps.output.dtype), products))
+        return call.once(name, lambda: module.gram(call.grouped_value, maps, normed=normed))
+    products = maps.normed_products if normed else maps.products
+    assert products is not None
+    return call.once(name, lambda: gram(call.value.to(maps.wide), products))
 
 
 def own_norms_of(

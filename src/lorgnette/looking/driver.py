@@ -31,6 +31,9 @@ class Driver:
 
     def __init__(self, subject: Subject, lenses: Sequence[Lens], taps: Sequence[Tap] = ()) -> None:
         self.subject, self.lenses, self.taps = subject, tuple(lenses), tuple(taps)
+        caches = subject.anatomy.causal and hasattr(subject.model.config, "use_cache")
+        self.options: dict[str, object] = {"return_dict": True} | ({"use_cache": False} if caches else {})
+        """A decoder would keep keys and values of all layers, which nobody reads."""
         self.paths: set[str] = set()
         """On a GPU, how the statistics of rows were computed: provenance says it."""
 
@@ -68,7 +71,7 @@ class Driver:
             if not all("tokens" in lens.reads for lens in self.lenses):
                 with self.tapped(batch):
                     hidden = self.reads("hidden states")
-                    outputs = self.subject.run(batch, output_hidden_states=hidden, return_dict=True)
+                    outputs = self.subject.run(batch, output_hidden_states=hidden, **self.options)
             self.finish(batch, outputs)
         return outputs
 
@@ -114,6 +117,7 @@ class _LookingOn(Tap):
         self.driver.paths |= call.paths if call.query.is_cuda else set()
         for lens in lenses:
             lens.update(call, self.batch)
+        call.forget()
 
 
 def refuse_odd_keep(keep: object) -> None:
