@@ -190,10 +190,16 @@ class DrawnPairs:
         sample, kinds = self.sample, len(self.sample.kinds)
         known = sample.limits_seen
         limits = np.full((len(sample.lens.sites), kinds), np.inf) if known is None else known.read(sample)
-        counts = self._counting(self.tokens.on_host).sum(-1, dtype=torch.int32).numpy().astype(np.int64)
+        counting = self._counting(self.tokens.on_host)
+        counts = counting.sum(-1, dtype=torch.int32).numpy().astype(np.int64)
         queries, keys = counts[0][:, None], counts[1:].T  # [text 1], [text kind]
         sizes = self._heads[:, None, None] * queries * keys  # [site text kind]
-        below = np.minimum(limits[self._positions], bar(sizes.sum(1), sample.size))[:, None]  # [site 1 kind]
+        visible = sizes
+        if sample.causal:  # pairs are numbered whether or not the query may see the key: so many of them it may see
+            later = counting[0].flip(-1).cumsum(-1).flip(-1)  # the queries from each token on
+            seen = (counting[1:] * later).sum(-1).numpy().T  # [text kind]
+            visible = self._heads[:, None, None] * seen
+        below = np.minimum(limits[self._positions], bar(visible.sum(1), sample.size))[:, None]  # [site 1 kind]
         likely = sizes * -np.expm1(-np.minimum(below * UNIT, 700.0))
         # Eight standard deviations more than likely: that a group has more below its bar is not to be expected ever.
         wanted = np.minimum(sizes, (likely + 8 * np.sqrt(likely) + 12).astype(np.int64))
@@ -270,7 +276,7 @@ class DrawnPairs:
         mine = slice(self.ends[at - 1] if at else 0, self.ends[at])
         text, head, query, key = (each[mine] for each in (self.text, self.head, self.query, self.key))
         number = self.number[mine]
-        if scores.allowed is not None:  # nothing else is hidden: see `padded_only`
+        if scores.hides:
             number = torch.where(visible(scores, text, head, query, key), number, torch.inf)
         return TokenPairs(text, head, query, key, self.kind[mine], number, number)
 

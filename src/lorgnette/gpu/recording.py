@@ -67,7 +67,7 @@ class Recordings:
         """How to take this batch through, if not as usual: the recording of its shape, or a pass that is checked."""
         shape = shape_of(batch)
         if shape in self.recorded and self.recorded[shape].too_large:
-            del self.recorded[shape]
+            self.recorded.pop(shape).close()
         elif shape not in self.recorded:
             self.met[shape] += 1
             # A first pass is never recorded: a lens may make in it what later ones use again.
@@ -78,6 +78,13 @@ class Recordings:
         if shape not in self.recorded:
             self.recorded[shape] = Recording(run, self.lenses, self._memory)
         return self.recorded[shape]
+
+    def close(self) -> None:
+        """Let go of all recordings and their memory, which graphs keep until they are reset."""
+        for one in self.recorded.values():
+            one.close()
+        self.recorded.clear()
+        self._pool = None
 
     def _memory(self) -> "Pool":
         """What recordings share; with the last of them it is gone."""
@@ -150,6 +157,14 @@ class Recording(CheckedPass):
         """What was known of each side of the batch before the pass."""
         self.made: list[dict[object, object]] = []
         """… and what the graph has worked out."""
+
+    def close(self) -> None:
+        """Forget the graphs, and the tensors in their memory."""
+        for graph in (self.graph, self.closing):
+            if graph is not None:
+                graph.reset()
+        self.graph = self.closing = self.batch = None
+        self.outputs, self.held, self.left, self.bare, self.made, self.states = None, [], [], [], [], []
 
     @property
     def too_large(self) -> bool:

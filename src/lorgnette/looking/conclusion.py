@@ -53,11 +53,19 @@ def concluded(
     for name, why in (left_out or {}).items():
         reasons.setdefault(why.rstrip("."), []).append(name)
     notes = [f"left out: {', '.join(names)} ({why})" for why, names in reasons.items()]
+    notes += [f"{result.lens}: {result.data.attrs['note']}" for result in computed if "note" in result.data.attrs]
     if ways := sorted(paths):
         notes.append(f"row statistics on the GPU computed by {' and '.join(ways)}")
     for result in computed:
         result.provenance = provenance.noted(*notes)
     return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})
+
+
+def tell_notes(results: Results) -> None:
+    """What a lens has decided by itself, a line each."""
+    for result in results.values():
+        if "note" in result.data.attrs:
+            print(f"{result.lens}: {result.data.attrs['note']}", file=sys.stderr, flush=True)
 
 
 def _refuse_same_ids(texts: Iterable[xr.Dataset]) -> None:

@@ -16,10 +16,10 @@ from lorgnette.looking.choosing import (
     whole_model,
     with_needed,
 )
-from lorgnette.looking.conclusion import computed_of, concluded, provenance_of
+from lorgnette.looking.conclusion import computed_of, concluded, provenance_of, tell_notes
 from lorgnette.looking.corpus_pass import Setting, alone, passed, prepare, text_count
 from lorgnette.looking.driver import refuse_odd_keep, refuse_used
-from lorgnette.looking.passes import Passes
+from lorgnette.looking.passes import Passes, memory_given_back
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.runs import Run
 from lorgnette.looking.shard_pass import analysed_shard
@@ -70,6 +70,7 @@ def look(
     first: Results | str | os.PathLike[str] | None = None,
     **options: Unpack[LookOptions],
 ) -> Shard: ...
+@memory_given_back()
 def look(
     subject: Subject,
     corpus: Texts | TokenizedTexts,
@@ -149,6 +150,8 @@ def look(
         counts, keeper, paths = passed(texts, looking, setting, unique_ids=keep is not None)
         provenance = provenance_of(subject, corpus, counts, weights, seed, command)
         results = concluded(chosen, provenance, whole, left_out, paths)
+        if progress and ranks.first:
+            tell_notes(results)
         if out is not None and keeper is not None and ranks.first:
             results = run.joined(others, results)
             results.save(out)

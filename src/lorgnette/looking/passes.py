@@ -1,7 +1,8 @@
 """Run one batch through the model under the lenses; if it does not fit into memory, its halves."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from threading import Event
 
 import torch
@@ -41,6 +42,24 @@ def let_go() -> None:
         torch.cuda.empty_cache()
 
 
+@contextmanager
+def memory_given_back() -> Iterator[None]:
+    """What is taken of a GPU inside is free for others afterwards; use it around a function that holds lenses.
+
+    Lenses and recordings are in cycles. They are found in a moment, as nothing that was there before is searched.
+    """
+    if not torch.cuda.is_available():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        torch.cuda.empty_cache()
+
+
 STEP = 32
 """Tokens that lengths are multiples of where passes are recorded."""
 
@@ -66,7 +85,9 @@ class Passes:
         return 1 if self.recordings is None else STEP
 
     def close(self) -> None:
-        """Let go of what was recorded, and its memory: it refers to this object, and would stay until it is found."""
+        """Let go of what was recorded, and its memory."""
+        if self.recordings is not None:
+            self.recordings.close()
         self.recordings = None
 
     def take(self, encoded: list[Encoded], batch: Batch | None = None, number: int = 0) -> None:
@@ -104,7 +125,7 @@ class Passes:
         except BaseException as error:
             self.driver.discard(before)
             self.batches = self._without
-            self.recordings = None  # what it has recorded adds to states that are not there any more, and takes memory
+            self.close()  # what was recorded adds to states that are not there any more, and takes memory
             if isinstance(error, Unreplayable):
                 return None
             if not out_of_memory(error):

@@ -59,6 +59,8 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         self.limits_seen: Any = None
         self.draws_ahead: bool = True
         """Whether pairs are drawn before a pass, on a GPU; until a call turns out to need another way."""
+        self.causal: bool = lens.subject.anatomy.causal
+        """Whether pairs are drawn ahead for a causal mask: a call with any other mask is drawn on the CPU."""
         self.sites: list[Site] = [site for site in lens.sites if site.kind == "self"]  # whose pairs a GPU can draw
         self.keys: tuple[Batch, np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
@@ -102,7 +104,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         """The pairs of this call that may belong to the sample; also counts all pairs."""
         queries, keys = batch.queries(site), batch.keys(site)
         kinds = keys.kinds(self.kinds).transpose(1, 2)  # [text kind key]
-        plain = padded_only(call.scores)
+        plain = padded_only(call.scores, causal=self.causal)
         known = self._visible
         if not plain or known is None or known[0] is not queries or known[1] is not keys:
             self._visible = known = queries, keys, visible_pairs(call.scores, queries.mask, kinds)
@@ -184,9 +186,13 @@ class _Places:
         self.empty[NUMBER] = torch.inf
 
 
-def padded_only(scores: Scores) -> bool:
-    """True if nothing but padding is hidden, the same for all heads and queries."""
-    return scores.rows_alike and (scores.allowed is None or scores.allowed.shape[1] == 1)
+def padded_only(scores: Scores, *, causal: bool) -> bool:
+    """True if nothing is hidden but padding, the same for all heads and queries, and, if `causal`, what comes later."""
+    mask, band = scores.hidden
+    queries, keys = scores.shape[2:]
+    within = band.window is None or band.window >= keys - 1
+    alike = mask is None or mask.shape[1:3] == (1, 1)
+    return alike and within and band.causal == causal and queries == keys
 
 
 class _Groups:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette import axes
@@ -14,7 +14,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import NotEmpty, Share
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.norms import head_norms
+from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.figures.finding import HALF
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
@@ -71,7 +71,7 @@ class Sinks(Lens):
     summary: ClassVar[str] = (
         "sinks: tokens that receive most of a head's weight, their contribution, and the loss without them"
     )
-    reads = frozenset({"residual", "cpu"})
+    reads = frozenset({"residual"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "no_sink": Signal(
             "1 − share of texts in which one token takes more than 30 % of the weight",
@@ -90,6 +90,7 @@ class Sinks(Lens):
         self.thresholds, self.threshold, self.effect = tuple(thresholds), threshold, effect
         self.centred = centred
         self.centring: Centring = Centring(self, on=centred)
+        self.reads = self.reads | ({"cpu"} if effect or centred else set())
         self._projections: SiteWeights | None = None
         self.sinks: dict[Site, Keys] = {}
 
@@ -142,15 +143,12 @@ class Sinks(Lens):
         """For every kind of token, whether one of them takes more than each threshold; texts that have such tokens."""
         kinds = torch.stack([keys.mask, *(keys.categories[name] & keys.mask for name in CATEGORIES)], 1)
         largest = share[:, :, None].masked_fill(~kinds[:, None], -1.0).amax(-1)  # [text head kind]
-        limits = torch.tensor(self.thresholds, dtype=share.dtype, device=share.device)
-        over = (largest[:, :, None] > limits[:, None]).to(share.dtype)
+        over = torch.stack([largest > limit for limit in self.thresholds], 2).to(share.dtype)
         self.rates.add(site, rate=(over, kinds.any(-1).to(share.dtype)[:, None, None]))
 
     def _of_sinks(self, call: Call, share: Float[Tensor, "text head key"], sink: Keys, keys: Tokens) -> None:
         """What the strongest token of each text sends, and how large its state is."""
-        assert self.projections is not None
-        products = self.projections[call.site].products
-        f = head_norms(self.centring(call).value.to(products.dtype), products).masked_fill(~keys.mask[:, None], 0.0)
+        f = transformed_norms_of(self.centring(call), self.projections[call.site]).masked_fill(~keys.mask[:, None], 0.0)
         sent = share.to(f.dtype) * f
         all_sent, others = sent.sum(-1), (keys.mask.sum(-1) - 1).to(f.dtype)[:, None]
         own = sink.pick(f)
@@ -162,7 +160,7 @@ class Sinks(Lens):
         }
         if call.site.kind == "self":
             size = call.residual.abs().amax(-1).to(f.dtype)
-            typical = size.masked_fill(~keys.mask, torch.nan).nanquantile(0.5, -1)[:, None]
+            typical = _median(size, keys.mask)[:, None]
             ratio = sink.pick(size[:, None].expand(f.shape)) / typical.where(typical > 0, 1.0)
             values["activation_ratio"] = (ratio, exists * (typical > 0))
         else:
@@ -244,6 +242,14 @@ class Sinks(Lens):
         labels = {axes.STACK: stacks, axes.CATEGORY: list(PLACES)}
         arrays = {"kind_top_q": q, "kind_top_q_count": np.where(np.isnan(q), 0, texts).astype("int64")}
         return {name: xr.DataArray(cells, labels, (axes.STACK, axes.CATEGORY)) for name, cells in arrays.items()}
+
+
+def _median(values: Float[Tensor, "text token"], mask: Bool[Tensor, "text token"]) -> Float[Tensor, " text"]:
+    """Of the tokens that count, NaN where there is none; unlike `nanquantile`, without waiting for a GPU."""
+    ordered = values.masked_fill(~mask, torch.inf).sort(-1).values
+    last = (mask.sum(-1, keepdim=True) - 1).clamp(min=0)
+    low, high = (ordered.gather(-1, place)[:, 0] for place in (last // 2, (last + 1) // 2))
+    return (low + (high - low) * 0.5).where(mask.any(-1), torch.nan)
 
 
 def _mean(values: Float[np.ndarray, " head"]) -> float:
