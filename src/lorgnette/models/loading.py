@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ import transformers
 from torch import nn
 
 from lorgnette.errors import UserError, optional, outside
+from lorgnette.models.checksums import Checksums, bytes_of, checksums, plain
 from lorgnette.models.offloading import is_offloaded, tensors
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
@@ -30,7 +30,7 @@ class Loaded:
     tokenizer: PreTrainedTokenizerBase
     missing: tuple[str, ...]
     """Parameters that the checkpoint does not have; the modules that hold them were left out."""
-    checksums: dict[str, int]
+    checksums: Checksums
     """Of the weights as they were loaded: as long as they are in memory, the files tell what the weights are."""
 
 
@@ -91,18 +91,6 @@ def state_hash(model: nn.Module) -> str:
     return _hash(tensors(model))
 
 
-def checksums(model: nn.Module) -> dict[str, int]:
-    """A CRC-32 of every parameter and buffer in memory, by name: a quick way to see that weights have changed.
-
-    The version counters of tensors would be quicker, but miss a fused optimizer and writes through `.data` or NumPy.
-    """
-    return {
-        name: zlib.crc32(b"".join(zlib.crc32(_bytes(plain)).to_bytes(4, "big") for plain in _plain(tensor)))
-        for name, tensor in model.state_dict().items()
-        if not tensor.is_meta  # offloaded: read from its file for every pass
-    }
-
-
 def tensors_hash(named: Mapping[str, torch.Tensor]) -> str:
     return _hash(sorted(named.items()))
 
@@ -111,22 +99,9 @@ def _hash(named: Iterable[tuple[str, torch.Tensor]]) -> str:
     digest = hashlib.sha256()
     for name, tensor in named:
         digest.update(name.encode())
-        for plain in _plain(tensor):
-            digest.update(_bytes(plain))
+        for part in plain(tensor):
+            digest.update(bytes_of(part))
     return digest.hexdigest()
-
-
-def _bytes(tensor: torch.Tensor) -> memoryview:
-    return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
-
-
-def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensor itself, or those that one of a special kind (quantised by torchao) is made from."""
-    if not hasattr(tensor, "__tensor_flatten__"):
-        yield tensor
-        return
-    for part in tensor.__tensor_flatten__()[0]:
-        yield from _plain(getattr(tensor, part))
 
 
 def _file_hash(file: Path) -> str:

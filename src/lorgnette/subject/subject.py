@@ -17,9 +17,10 @@ from lorgnette.attending import Site, Tap
 from lorgnette.display import Facts
 from lorgnette.errors import UserError, shown
 from lorgnette.models.anatomy import Anatomy
+from lorgnette.models.checksums import Checksums, checksums
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.interface import padding_known
-from lorgnette.models.loading import Loaded, checksums, load_model, refuse_unreadable, state_hash, weights_hash
+from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
@@ -75,7 +76,7 @@ class Subject(Facts):
             raise UserError(f"The name of a Subject must be a string. Got {shown(name)} instead.")
         self.name: str = name or type(model).__name__
         self.loaded = loaded
-        self._hashed: tuple[dict[str, int], str] | None = None
+        self._hashed: tuple[Checksums, str] | None = None
         refuse_unreadable(self.name, model)
         self.anatomy: Anatomy = anatomy_of(model, inputs)
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
@@ -199,9 +200,14 @@ class Subject(Facts):
         """
         now = checksums(self.model)
         if self._hashed is None or self._hashed[0] != now:
-            as_loaded = self.loaded is not None and self.loaded.checksums == now
+            as_loaded = self.loaded is not None and self._equal(self.loaded.checksums, now)
             self._hashed = now, weights_hash(self.loaded) if self.loaded and as_loaded else state_hash(self.model)
         return self._hashed[1]
+
+    def _equal(self, before: Checksums, now: Checksums) -> bool:
+        """Whether the weights are those of before, when the model may have been on another device."""
+        same_kinds = all(now[name][0] == kind for name, (kind, _) in before.items() if name in now)
+        return before == (now if same_kinds else checksums(self.model, before))
 
     def tokenize(self, example: Example, *, truncate: bool = False) -> Encoded:
         """One example as token ids."""
