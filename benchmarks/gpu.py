@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.gpu_looks import BENCHES
 from benchmarks.harness import Figure
 from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.attending.sweep import Wanted, from_matrix
@@ -160,6 +161,7 @@ BENCHES_GPU = {
     "float32": float32_over_sdpa,
     "look": look_over_forward,
     "mixed": mixed_over_forward,
+    **BENCHES,
 }
 
 
@@ -168,15 +170,13 @@ def main() -> int:
         print("There is no GPU here: bench-gpu measures nothing.", file=sys.stderr)
         return 2
     print(json.dumps({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
-    worst: dict[str, float] = {}
-    for case, errors in check().items():
-        print(
-            json.dumps({"check": case, **{name: float(f"{error:.2e}") for name, error in errors.items()}}), flush=True
-        )
-        for name, error in errors.items():
-            worst[name] = max(worst.get(name, 0.0), error)
-    chosen = sys.argv[1:] or list(BENCHES_GPU)
+    chosen = sys.argv[1:] or ["check", *BENCHES_GPU]
     for name in chosen:
+        if name == "check":
+            for case, errors in check().items():
+                rounded = {of: float(f"{error:.2e}") for of, error in errors.items()}
+                print(json.dumps({"check": case, **rounded}), flush=True)
+            continue
         for figure in BENCHES_GPU[name]():
             print(figure.line(), flush=True)
     return 0

@@ -8,6 +8,7 @@ import torch
 from tiny import EXAMPLES, bert, gpt2, marian, own_classifier
 from torch.nn.functional import cosine_similarity
 
+import lorgnette as lo
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
 from lorgnette.lens.geometry.cloud import LEAST_COSINE
@@ -254,7 +255,7 @@ def test_float32_is_right_to_1e6():
     ("options", "message"),
     [
         ({"specials": "sep"}, "'specials' of the lens 'geometry' must be True, False or 'cls'. Got 'sep'"),
-        ({"covariances": "heads"}, "must be True, False or 'states'. Got 'heads'"),
+        ({"covariances": "heads"}, "must be True, False, 'states' or None. Got 'heads'"),
         ({"least": 1}, "'least' .* at least 2"),
     ],
 )
@@ -263,7 +264,21 @@ def test_bad_options(options, message):
         Geometry(**options)
 
 
-def test_covariances_too_large_to_hold(monkeypatch):
-    monkeypatch.setattr("lorgnette.lens.geometry.lens.MOST_MEMORY", 10_000)
-    with pytest.raises(UserError, match=r"Use Geometry\(covariances='states' or False\)"):
-        look(bert())
+def test_covariances_that_do_not_fit_are_left_out_with_a_note(monkeypatch):
+    states = 8 * (bert().model.config.num_hidden_layers + 1) * bert().model.config.hidden_size ** 2
+    for most, left, kept in ((states, "of queries, keys and values were", True), (states - 1, "rank were", False)):
+        monkeypatch.setattr("lorgnette.lens.geometry.lens.MOST_MEMORY", most)
+        result = lo.look(bert(), EXAMPLES, [Geometry(words=False)], progress=False)["geometry"]
+        assert "isoscore" not in result.data
+        assert ("state_isoscore" in result.data) == kept
+        assert left in result.data.attrs["note"]
+        assert any(left in note for note in result.provenance.notes)
+    everything = lo.look(bert(), EXAMPLES, [Geometry(words=False, covariances=True)], progress=False)["geometry"]
+    assert "isoscore" in everything.data
+    assert "note" not in everything.data.attrs
+
+
+def test_covariances_that_are_forced_into_too_little_memory(monkeypatch):
+    monkeypatch.setattr("lorgnette.lens.geometry.lens.free_memory", lambda device: 10_000)
+    with pytest.raises(UserError, match=r"GiB are free. Use Geometry\(covariances='states' or False\)"):
+        look(bert(), covariances=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Site
@@ -77,7 +77,7 @@ class Pairs:
         if not self.few:
             return
         shape = (int(np.prod(self.slices)), 2 * cells + 1, 2 * cells)
-        moments.lens.state(self.state, zeros(*shape), merged, on_device=True, in_place=False)
+        moments.lens.state(self.state, zeros(*shape), merged, on_device=True, in_place=False, large=True)
         moments.pairs.append(self)
 
     @property
@@ -154,13 +154,19 @@ class Pairs:
         for stack in self.places.stacks:
             sites = [number for number, site in enumerate(self.places.sites) if site.name == stack]
             for part in range(len(mean)):
-                contrasts = self._contrasts(sites, mean[part], layers)
-                if size:
-                    contrasts = contrasts * np.where(mean[part] < 0, -1.0, 1.0)  # a mean of 0 is compared too
-                values = contrasts @ np.nan_to_num(mean[part])
-                known = contrasts.any(1) & (count[part] * (contrasts != 0)).any(1)
-                least = np.array([count[part][row != 0].min() if row.any() else 0.0 for row in contrasts])
-                found = extreme_q(values, contrasts @ covariance[part] @ contrasts.T, least, known, largest)
+                sign = np.where(size & (mean[part] < 0), -1.0, 1.0)  # a mean of 0 is compared too
+                signed, shared = np.nan_to_num(mean[part]) * sign, covariance[part] * sign[:, None] * sign
+                if layers:
+                    rows = self._layer_means(sites, mean[part])
+                    values, shared = rows @ signed, rows @ shared @ rows.T
+                    least = np.array([count[part][row != 0].min() if row.any() else 0.0 for row in rows])
+                    known = rows.any(1) & (least > 0)
+                else:
+                    cells = self._cells_of(sites).ravel()
+                    values, shared = signed[cells], shared[np.ix_(cells, cells)]
+                    known = np.isfinite(mean[part][cells]) & (count[part][cells] > 0)
+                    least = np.where(known, count[part][cells], 0.0)
+                found = extreme_q(values, shared, least, known, largest)
                 out[part, sites] = found.reshape(out[part, sites].shape)
                 texts[part, sites] = np.where(np.isnan(found), 0, least).reshape(out[part, sites].shape)
         lead = "layer_" if layers else ""
@@ -193,27 +199,26 @@ class Pairs:
         shared = flat @ covariance @ flat.T
         return Estimate(values, error_of_sum(np.diag(shared), least), least), shared
 
-    def _contrasts(
-        self, sites: list[int], mean: Float[np.ndarray, " cell"], layers: bool
-    ) -> Float[np.ndarray, "row cell"]:
-        """What is compared, as weights of cells: the cells themselves, or means over the heads that a layer has."""
+    def _cells_of(self, sites: list[int]) -> Int[np.ndarray, "site head"]:
+        """The numbers of the cells of these sites."""
         heads = int(np.prod(self.places.shape[1:]))
-        cells = np.arange(len(mean)).reshape(-1, heads)[sites]
-        every = np.eye(len(mean)) * np.isfinite(mean)
-        if not layers:
-            return every[cells.ravel()]
-        sums = every[cells].sum(1)
+        return np.arange(len(self.places.sites) * heads).reshape(-1, heads)[sites]
+
+    def _layer_means(self, sites: list[int], mean: Float[np.ndarray, " cell"]) -> Float[np.ndarray, "site cell"]:
+        """Weights of cells that make the mean over the heads that each layer has."""
+        sums = np.zeros((len(sites), len(mean)))
+        np.put_along_axis(sums, self._cells_of(sites), 1.0, 1)
+        sums *= np.isfinite(mean)
         return sums / np.maximum(sums.sum(1, keepdims=True), 1)
 
     def _estimates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """By slice: means, their covariance (without n/(n−1)) and the number of texts of every cell."""
         sums = self.moments.sums()[:, self.moments.variables.index(self.variable)]
         _, n, weight, total = (self._flat(sums[row][None])[:, 0] for row in (0, COUNT, WEIGHT, TOTAL))
-        state = getattr(self.moments.lens, self.state).cpu()
+        state = getattr(self.moments.lens, self.state)
         mean = total / weight
-        cells = mean.shape[-1]
         known = weight > 0
-        centred = _about(state, torch.where(known, mean, 0.0))[:, :cells, :cells]
+        centred = _residuals_about(state, torch.where(known, mean, 0.0).to(state)).cpu()
         safe = torch.where(known, weight, 1.0)
         return mean.numpy(), (centred / safe[:, :, None] / safe[:, None]).numpy(), n.numpy()
 
@@ -288,16 +293,28 @@ def _about(
 ) -> Float[Tensor, "slice row column"]:
     """The same products with d = m − another pivot: the new residual w d is the old one plus w times the shift."""
     cells = state.shape[-1] // 2
-    shift = torch.where(_known(state), state[:, -1, :cells] - pivot, 0.0)
-    down, across = shift[:, :, None], shift[:, None]
-    residuals, mixed, weights = state[:, :cells, :cells], state[:, :cells, cells:], state[:, cells:-1, cells:]
+    mixed, weights = state[:, :cells, cells:], state[:, cells:-1, cells:]
     new = torch.empty_like(state)
-    new[:, :cells, :cells] = residuals + down * mixed.mT + mixed * across + down * weights * across
-    new[:, :cells, cells:] = mixed + down * weights
+    new[:, :cells, :cells] = _residuals_about(state, pivot)
+    new[:, :cells, cells:] = mixed + _shift(state, pivot)[:, :, None] * weights
     new[:, cells:-1, :cells] = new[:, :cells, cells:].mT
     new[:, cells:-1, cells:] = weights
     new[:, -1] = 0.0
     return new
+
+
+def _shift(state: Float[Tensor, "slice row column"], pivot: Float[Tensor, "slice cell"]) -> Float[Tensor, "slice cell"]:
+    return torch.where(_known(state), state[:, -1, : pivot.shape[-1]] - pivot, 0.0)
+
+
+def _residuals_about(
+    state: Float[Tensor, "slice row column"], pivot: Float[Tensor, "slice cell"]
+) -> Float[Tensor, "slice cell cell2"]:
+    """The products of the residuals alone, with another pivot."""
+    cells, shift = state.shape[-1] // 2, _shift(state, pivot)
+    residuals, mixed, weights = state[:, :cells, :cells], state[:, :cells, cells:], state[:, cells:-1, cells:]
+    down, across = shift[:, :, None], shift[:, None]
+    return residuals + down * mixed.mT + mixed * across + down * weights * across
 
 
 def _added(

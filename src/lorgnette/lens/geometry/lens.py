@@ -14,6 +14,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.constraints import Interval
 from lorgnette.errors import UserError
+from lorgnette.free_memory import free_memory
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import Centring
 from lorgnette.lens.geometry.cloud import Cloud, Clouds
@@ -66,8 +67,9 @@ class Geometry(Lens):
         SIM = 2/(n(n−1)) Σ_{i<j} cos(x_i, x_j)        within a text, then mean over texts; and over the corpus
 
     for every head, for the concatenated heads (`_all`) and for the hidden states (`state_`), with IntraSim, the mean
-    direction, rogue dimensions; with `covariances`, IsoScore and effective rank (`"states"`: of hidden states only);
-    with `words`, SelfSim and MEV of words with at least `least` occurrences, and all of them less what random words
+    direction, rogue dimensions; with `covariances`, IsoScore and effective rank (`"states"`: of hidden states only; by
+    default of all vectors if their covariances fit into 4 GiB, else of the states if those fit, else of none); with
+    `words`, SelfSim and MEV of words with at least `least` occurrences, and all of them less what random words
     have in common (`_adjusted`).
 
     With `centred`, `sim_centred` and `sim_corpus_centred` are of queries, keys and values less their mean over all
@@ -95,14 +97,14 @@ class Geometry(Lens):
         self,
         *,
         specials: bool | Literal["cls"] = True,
-        covariances: bool | Literal["states"] = True,
+        covariances: bool | Literal["states"] | None = None,
         words: bool = True,
         least: Annotated[int, Interval(2)] = 5,
         occurrences: Annotated[int, Interval(20)] = 4096,
         centred: bool = False,
     ) -> None:
         super().__init__()
-        self.specials, self.covariances, self.words = specials, covariances, words
+        self.specials, self.wanted, self.words = specials, covariances, words
         self.least, self.occurrences, self.centred = least, occurrences, centred
         self.centring: Centring = Centring(self, on=centred)
         self.reads = self.reads | ({"words"} if words else set()) | ({"cpu"} if centred else set())
@@ -122,7 +124,7 @@ class Geometry(Lens):
         self.words = self.words and getattr(subject.model, "main_input_name", "input_ids") == "input_ids"
         self.stacks: list[str] = list(shapes.states)
         states = [Site(stack, "self", number) for stack, (n, _) in shapes.states.items() for number in range(n)]
-        self._refuse_too_large(subject, shapes, len(states))
+        self.covariances: bool | Literal["states"] = self._chosen(subject, shapes, len(states))
         # Behind the heads, all of them side by side.
         at_sites = Places(self.sites, self.heads, self.numbers, together=1)
         self.heads_clouds = Clouds(self, at_sites, VECTORS, shapes.dim, "vector", covariances=self.covariances is True)
@@ -150,16 +152,29 @@ class Geometry(Lens):
             self.by_word = HashSample(self, "words", columns, size=self.occurrences, strata=stacks, each=each)
             self.at_random: HashSample = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
 
-    def _refuse_too_large(self, subject: Subject, shapes: VectorSizes, states: int) -> None:
-        moments = states * shapes.width**2 * bool(self.covariances)
-        if self.covariances is True:
-            moments += len(self.sites) * len(VECTORS) * (self.heads * shapes.dim) ** 2
-        if moments * 8 > MOST_MEMORY:
-            less = "'states' or False" if self.covariances is True else "False"
+    def _chosen(self, subject: Subject, shapes: VectorSizes, states: int) -> bool | Literal["states"]:
+        """Of which vectors covariances are kept: as asked for, or what fits whatever machine this is."""
+        of_states = states * shapes.width**2 * 8
+        sizes = {True: of_states + len(self.sites) * len(VECTORS) * (self.heads * shapes.dim) ** 2 * 8}
+        sizes |= {"states": of_states, False: 0}
+        self.note: str | None = None
+        if self.wanted is None:
+            chosen = next(choice for choice, size in sizes.items() if size <= MOST_MEMORY)
+            if chosen is not True:
+                self.note = (
+                    f"IsoScore and effective rank {'of queries, keys and values ' if chosen else ''}were left out: "
+                    f"covariances would take {sizes[True] / 2**30:.0f} GiB (covariances=true measures them"
+                    f"{'' if chosen else f', covariances=states takes {of_states / 2**30:.0f} GiB'})."
+                )
+            return chosen
+        size, free = sizes[self.wanted], free_memory(self.states.device)
+        if free is not None and size > free:
+            less = "'states' or False" if self.wanted is True else "False"
             raise UserError(
-                f"The covariances of {subject.name!r} would take {moments * 8 / 2**30:.0f} GiB. "
-                f"Use Geometry(covariances={less})."
+                f"The covariances of {subject.name!r} would take {size / 2**30:.0f} GiB, and {free / 2**30:.0f} GiB "
+                f"are free. Use Geometry(covariances={less})."
             )
+        return self.wanted
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
@@ -263,6 +278,8 @@ class Geometry(Lens):
         labels |= {axes.STACK: stacks, axes.STATE: at_states.labels()[axes.STATE]}
         result = self.result(variables, labels)
         result.data.attrs |= {"specials": self.specials, "least_occurrences": self.least}
+        if self.note is not None:
+            result.data.attrs["note"] = self.note
         if self.text_numbers is not None:
             self.text_numbers = self._named_as_in_the_result(self.text_numbers)
         return result
