@@ -73,7 +73,7 @@ def pictured(kind: str) -> Verified:
     if failed:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
     anatomy = subject.anatomy
-    lacks = tuple(part for part in PARTS if not anatomy.knows(part))
+    lacks = tuple(part for part in PARTS if any(site.lack(part) is not None for site in anatomy.sites))
     stacks = tuple(dict.fromkeys(site.name for site in subject.sites))
     return Verified(
         kind, "exact", "run", lacks, stacks=stacks, eager=_equals_eager(subject, inputs, checks),

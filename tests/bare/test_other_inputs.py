@@ -151,6 +151,8 @@ def test_the_examples_of_the_page_run():
     weights = names["seen"]["decoder.2.weights"]
     torch.testing.assert_close(weights[:, :, -1].sum(-1), torch.ones(2, 4))
     assert bool((weights[:, :, -1, 1:10] > 0).all())
+    mass = names["mass"].compute().data["mass"].sel(stack="decoder")
+    np.testing.assert_allclose(mass.sel(category=["image", "text", "special"]).sum("category"), 1.0, rtol=1e-6)
 
 
 def test_parts_of_a_picture_are_kinds_of_token():

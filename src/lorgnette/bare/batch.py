@@ -1,5 +1,6 @@
 """`lo.batch(inputs)`: a Batch from tensors, with or without a tokenizer."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import Example
 from lorgnette.texts.padding import SIDES, is_first, is_last, real_tokens, refuse_unmasked
 from lorgnette.texts.parts import refuse_name
+from lorgnette.texts.patches import IMAGE, parts_of, patches_of, pictured_in
 from lorgnette.texts.token_kinds import TokenKinds
 
 
@@ -27,6 +29,7 @@ def batch(
     word_ids: Int[Tensor, "batch token"] | None = None,
     config: PreTrainedConfig | None = None,
     tokens: int | None = None,
+    grid: Sequence[int] | None = None,
     parts: Mapping[str, Sequence[int]] | None = None,
     labels: Sequence[int] | None = None,
     ids: Sequence[str] | None = None,
@@ -42,6 +45,11 @@ def batch(
     `tokens` is the number of positions if the inputs do not determine it (patches of an image, audio frames). `parts`
     names groups of positions (from 0), such as registers or patches, as categories for lenses with `parts=`. Without
     an attention mask, a batch has no padding; padding may stand before the texts or behind them.
+
+    The `config` of a model that sees pictures names the id that stands for a patch: `image`, `text` and `special` are
+    then parts of the texts, and `batch.source.patches` says where on the picture each patch is. Where config and inputs
+    do not say it, `grid` does: the rows and columns of tokens of one picture or tile. With `tokens` alone, the last
+    rows × columns positions are the patches.
     """
     made = _tensors(inputs)
     refuse_shapes(made)
@@ -49,13 +57,13 @@ def batch(
     refuse_unmasked(made, pad, getattr(tokenizer if tokenizer is not None else config, "eos_token_id", None))
     refuse_tokenizer(tokenizer, "lo.batch")
     tokens = None if tokens is None else whole_number(tokens, "tokens", at_least=1)
-    source = _side(made, "input_ids", tokenizer, config, words, word_ids, tokens)
+    source = _side(made, "input_ids", tokenizer, config, words, word_ids, tokens, grid)
     if parts is not None:
         refuse_no_mapping(parts, "parts", "{'registers': [1, 2]}")
         source = source.replaced(categories={**source.categories, **_parts(source.mask, parts)})
     target = None
     if "decoder_input_ids" in made:
-        target = _side(made, "decoder_input_ids", tokenizer, config, None, None, None)
+        target = _side(made, "decoder_input_ids", tokenizer, config, None, None, None, None)
     count = len(source.mask)
     names = [f"text {number + 1}" for number in range(count)]
     names = names if ids is None else [str(name) for name in _one_each(ids, count, "ids")]
@@ -107,18 +115,44 @@ def _parts(mask: Tensor, parts: Mapping[str, Sequence[int]]) -> dict[str, Bool[T
 
 def _side(
     inputs: dict[str, Tensor], name: str, tokenizer: PreTrainedTokenizerBase | None, config: PreTrainedConfig | None,
-    words: Sequence[Sequence[str]] | None, word_ids: object, tokens: int | None,
+    words: Sequence[Sequence[str]] | None, word_ids: object, tokens: int | None, grid: Sequence[int] | None,
 ) -> Tokens:  # fmt: skip
     mask = _mask(inputs, name, SIDES[name], tokens)
     ids = inputs[name] if name in inputs else torch.full(mask.shape, -1, device=mask.device)
     if tokenizer is not None:
         _refuse_nameless(inputs, name, ids[mask], tokenizer)
-    special = _special(inputs, ids, mask, tokenizer)
-    owner = _each_its_own(mask, special) if word_ids is None else _owners(word_ids, mask)
+    pictured = _pictured(ids, config, tokens, grid) if name == "input_ids" else {}
+    seen = torch.stack([torch.zeros_like(mask), *pictured.values()]).any(0)
+    special = _special(inputs, ids, mask, tokenizer) & ~seen
+    owner = _each_its_own(mask, special | seen) if word_ids is None else _owners(word_ids, mask)
     pieces = _pieces(ids, mask, tokenizer)
     named = _as_words(pieces, owner, mask) if words is None else _words(words, owner)
     kinds = _kinds(ids, mask, special, tokenizer, config)
-    return Tokens(ids, mask, special, kinds, TokenTexts.of(owner, pieces, named))
+    if pictured:
+        kinds |= parts_of(pictured, mask, special)
+    patches = patches_of(pictured, inputs, config, grid)
+    return Tokens(ids, mask, special, kinds, TokenTexts.of(owner, pieces, named), patches)
+
+
+def _pictured(
+    ids: Tensor, config: PreTrainedConfig | None, tokens: int | None, grid: Sequence[int] | None
+) -> dict[str, Bool[Tensor, "batch token"]]:
+    """Which positions stand for pictures: those with the id that the config names, or the last ones of a grid."""
+    pictured = pictured_in(ids, config)
+    if grid is None or pictured:
+        return pictured
+    if tokens is None:
+        named = getattr(config, "image_token_id", None)
+        raise UserError(
+            "grid is given, and no token stands for a picture: "
+            + ("pass config=model.config, which names its id." if named is None else f"no id is {named}.")
+        )
+    sizes = whole_numbers(grid, "grid", at_least=1)
+    if math.prod(sizes) > tokens:
+        raise UserError(f"grid has {math.prod(sizes)} patches, and a picture has {tokens} tokens.")
+    where = torch.zeros_like(ids, dtype=torch.bool)
+    where[:, tokens - math.prod(sizes) :] = True
+    return {IMAGE: where}
 
 
 def _mask(inputs: Mapping[str, Tensor], name: str, mask_name: str, tokens: int | None) -> Bool[Tensor, "batch token"]:

@@ -34,9 +34,9 @@ def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) ->
     """Weights of the last layer, or the rollout of one of the measures, read from where the prediction is made."""
     if method != "attention":
         subject.anatomy.require("mixing")
-    rolling = rollable(subject.sites)
+    rolling = rollable(subject.text_sites)
     # A decoder's look at the encoder, or the pooler of our own classifier.
-    readers = {site for site in subject.sites if site.kind == "cross"}
+    readers = {site for site in subject.text_sites if site.kind == "cross"}
     layer = _Layer(subject, batch, MEASURES[method])
     recorder = Recorder(layer, readers if method == "value_zeroing" else readers | rolling, residual=True)
     with torch.no_grad():

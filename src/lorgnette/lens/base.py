@@ -183,7 +183,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
             self._model = _Model(subject)
             return
         self._model = _Model(subject)
-        self.sites: tuple[Site, ...] = subject.sites
+        self.sites: tuple[Site, ...] = subject.text_sites
         self.heads: int = subject.heads
         self.numbers: dict[Site, tuple[int, ...]] = {each.site: each.numbers for each in subject.anatomy.sites}
         self.position: dict[Site, int] = {site: number for number, site in enumerate(self.sites)}
@@ -201,7 +201,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
         self.bound = True
 
     def _refuse_other(self, subject: Subject, keep_texts: bool) -> None:
-        if self.sites != subject.sites or self.heads != subject.heads:
+        if self.sites != subject.text_sites or self.heads != subject.heads:
             raise UserError(f"The lens {self.name!r} has already been used with another model; create a new lens.")
         if keep_texts and self.per_text is None:
             raise UserError(

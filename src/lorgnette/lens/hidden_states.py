@@ -46,8 +46,11 @@ class VectorSizes:
 
     @staticmethod
     def _seen(subject: Subject) -> "VectorSizes":
-        recorder = Recorder(_heads_and_widths)
-        inputs = any_text(subject).inputs if subject.has_tokenizer else small_batch(subject.model)[0]
+        recorder = Recorder(_heads_and_widths, subject.text_sites)
+        if subject.anatomy.sees or not subject.has_tokenizer:
+            inputs = small_batch(subject.model, subject.shown)[0]
+        else:
+            inputs = any_text(subject).inputs
         with torch.no_grad(), subject.tapped(recorder):
             outputs = subject.model(**inputs, output_hidden_states=True, return_dict=True)
         states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}

@@ -109,8 +109,11 @@ class _LookingOn(Tap):
     def __init__(self, driver: Driver, batch: Batch) -> None:
         self.driver, self.batch = driver, batch
         self.wants_residual: bool = driver.reads("residual")
+        self.sites = set(driver.subject.text_sites)
 
     def see(self, call: Call) -> None:
+        if call.site not in self.sites:  # a tower of pictures, whose rows are no texts
+            return
         lenses = self.driver.lenses
         with torch.no_grad():
             call.ask({id(lens): lens.wants(call, self.batch) for lens in lenses})

@@ -166,13 +166,14 @@ class Anatomy:
         return next(s for s in self.sites if s.site == site)
 
     def knows(self, *parts: str) -> bool:
-        """Whether these parts are known at every site."""
-        return all(site.lack(part) is None for site in self.sites for part in parts)
+        """Whether these parts are known at every site that texts pass through."""
+        return all(site.lack(part) is None for site in self.sites if site.site.of_texts for part in parts)
 
     def require(self, *parts: str) -> None:
-        """Raise a one-line error unless this part is known at every site."""
+        """Raise a one-line error unless this part is known at every site that texts pass through."""
         for site in self.sites:
-            site.require(*parts)
+            if site.site.of_texts:
+                site.require(*parts)
 
     @property
     def causal(self) -> bool:

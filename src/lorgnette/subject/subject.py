@@ -78,6 +78,8 @@ class Subject(Facts):
         self.loaded = loaded
         self._hashed: tuple[Checksums, str] | None = None
         refuse_unreadable(self.name, model)
+        self.shown: Mapping[str, object] | None = inputs
+        """An example of what a model sees beside texts."""
         self.anatomy: Anatomy = anatomy_of(model, inputs)
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
             refuse_offloaded(model, f"Watching a {type(model).__name__}")  # whose attention has weights of its own
@@ -162,6 +164,12 @@ class Subject(Facts):
         return tuple(site.site for site in self.anatomy.sites)
 
     @property
+    def text_sites(self) -> tuple[Site, ...]:
+        """Those whose queries and keys are tokens of the texts, which lenses read: no tower of pictures."""
+        across = self.anatomy.sees and not getattr(self.model.config, "is_encoder_decoder", False)
+        return tuple(site for site in self.sites if site.of_texts and not (across and site.kind == "cross"))
+
+    @property
     def layers(self) -> dict[str, list[Site]]:
         """Sites by the name of their stack in results."""
         out: dict[str, list[Site]] = {}
@@ -171,8 +179,8 @@ class Subject(Facts):
 
     @property
     def heads(self) -> int:
-        """The largest number of heads of any layer, including removed heads."""
-        return max((site.total for site in self.anatomy.sites), default=0)
+        """The largest number of heads of any layer that lenses read, including removed heads."""
+        return max((self.anatomy[site].total for site in self.text_sites), default=0)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -293,7 +301,7 @@ def subject_of(model: object, inputs: object = None) -> Subject:
     if not isinstance(model, Subject):
         return Subject(model, inputs=given)  # type: ignore[arg-type]
     if given is not None:
-        model.anatomy = anatomy_of(model.model, given)
+        model.anatomy, model.shown = anatomy_of(model.model, given), given
     return model
 
 

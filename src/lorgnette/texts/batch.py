@@ -13,6 +13,7 @@ from torch import Tensor
 from lorgnette.display import Facts
 from lorgnette.texts.batch_words import Occurrences, WordPieces
 from lorgnette.texts.example import Example
+from lorgnette.texts.patches import Patches
 from lorgnette.texts.readable import readable, readable_piece
 from lorgnette.texts.sides import WordSpans
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -115,6 +116,7 @@ class Tokens:
         special: Bool[Tensor, "batch token"],
         categories: Mapping[str, Bool[Tensor, "batch token"]],
         text: TokenTexts,
+        patches: Patches | None = None,
     ) -> None:
         self.ids = ids
         self.mask = mask
@@ -124,6 +126,8 @@ class Tokens:
         self.categories = categories
         """cls, sep, punctuation, period_comma, other, first, last, and named parts of the texts: user, template, …"""
         self.text = text
+        self.patches = patches
+        """Where on a picture each token stands; None where there is no picture, or its grid is not known."""
         self.host: Tokens | None = None
         """The same on the CPU, as they were before they were moved."""
         self.cache: dict[Hashable, Any] = {}
@@ -252,6 +256,7 @@ class Tokens:
         special: Tensor | None = None,
         categories: Mapping[str, Tensor] | None = None,
         text: TokenTexts | None = None,
+        patches: Patches | None = None,
     ) -> "Tokens":
         """The same with other tensors, or another text."""
         return Tokens(
@@ -260,12 +265,14 @@ class Tokens:
             self.special if special is None else special,
             self.categories if categories is None else categories,
             self.text if text is None else text,
+            self.patches if patches is None else patches,
         )
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
         """The same with a function applied to every tensor, for example to move it."""
         categories = {name: change(where) for name, where in self.categories.items()}
-        tokens = Tokens(change(self.ids), change(self.mask), change(self.special), categories, self.text)
+        patches = None if self.patches is None else self.patches.changed(change)
+        tokens = Tokens(change(self.ids), change(self.mask), change(self.special), categories, self.text, patches)
         if "word" in self.cache:
             tokens.cache["word"] = change(self.cache["word"])
         return tokens

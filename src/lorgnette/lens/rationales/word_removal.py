@@ -36,6 +36,7 @@ def rows_of(batch: Batch, rows: Sequence[int]) -> Batch:
             tuple(source.pieces[row] for row in rows),
             tuple(source.words[row] for row in rows),
         ),
+        patches=None if source.patches is None else source.patches.changed(cut),
     )
     inputs = {name: cut(tensor) for name, tensor in batch.inputs.items()}
     return replace(batch, inputs=inputs, source=tokens, examples=tuple(batch.examples[row] for row in rows))

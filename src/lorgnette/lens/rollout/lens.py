@@ -66,7 +66,7 @@ class Rollout(Lens):
     def allocate(self, subject: Subject) -> None:
         subject.anatomy.require("mixing")
         self.projections = SiteWeights(subject, layer_norm=True) if subject.anatomy.knows("output") else None
-        self.rolling: set[Site] = rollable(subject.sites)
+        self.rolling: set[Site] = rollable(subject.text_sites)
         by_measure = {axes.MEASURE: MEASURES}
         self.shares: Moments = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")
         self.entropies: Moments = Moments(self, "entropy", by_measure, at="layer")

@@ -158,7 +158,7 @@ class Sinks(Lens):
             "arrives": (sink.pick(sent) / all_sent.where(all_sent > 0, 1.0), exists * (all_sent > 0)),
             "value_ratio": (own / mean.where(mean > 0, 1.0), exists * (mean > 0) * (others > 0)),
         }
-        if call.site.kind == "self":
+        if call.site.kind == "self" and call.has_residual:
             size = call.residual.abs().amax(-1).to(f.dtype)
             typical = _median(size, keys.mask)[:, None]
             ratio = sink.pick(size[:, None].expand(f.shape)) / typical.where(typical > 0, 1.0)
