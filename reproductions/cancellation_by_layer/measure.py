@@ -39,7 +39,7 @@ def measured(
     subject = opened(model, machine.models, machine.device)
     projections = SiteWeights(subject, layer_norm=False)
     kinds, found = (*sinks, PUNCTUATION, "other"), []
-    for part in _texts(model, length, blocks, texts, subject, machine):
+    for part in texts_of(model, length, blocks, texts, subject, machine):
         batch = subject.encode(part)
         found.append(_block(subject, projections, batch, kinds, sinks, pairs, seed, changed))
     data = xr.concat(found, "block")
@@ -58,7 +58,7 @@ def translated(*, machine: Machine, model: str, corpus: str, blocks: int, texts:
         places = targets(batch, ("sep",))
         for name, values in losses.items():
             taps = [] if name == "intact" else [without(subject, places[name])]
-            values.append(float(text_losses(subject, "translation", batch, _run(subject, batch, *taps))[0].mean()))
+            values.append(float(text_losses(subject, "translation", batch, run(subject, batch, *taps))[0].mean()))
     return {"sentences": len(examples), "loss": losses}
 
 
@@ -83,7 +83,7 @@ def middles(tokens: Tokens) -> Int[Tensor, " text"]:
 
 def without(subject: Subject, place: Int[Tensor, " text"]) -> Removed:
     """The tap that sets the value of one token of each text to zero, in all heads and layers of the first stack."""
-    read = set(_sites(subject))
+    read = set(first_stack(subject))
     keys = {}
     for site in subject.sites:
         shape = (len(place), subject.anatomy[site].total)
@@ -92,11 +92,13 @@ def without(subject: Subject, place: Int[Tensor, " text"]) -> Removed:
     return Removed(keys, "value")
 
 
-def _sites(subject: Subject) -> list[Site]:
+def first_stack(subject: Subject) -> list[Site]:
     return next(iter(subject.layers.values()))
 
 
-def _texts(model: str, length: int, blocks: int, texts: int, subject: Subject, machine: Machine) -> list[list[Example]]:
+def texts_of(
+    model: str, length: int, blocks: int, texts: int, subject: Subject, machine: Machine
+) -> list[list[Example]]:
     """Texts of at most so many tokens, at least three quarters of it, evenly from every block of documents."""
     whole = _french(machine.data) if model in FRENCH else list(documents("ud_en_gum", machine.data))
     ends = [round(k * len(whole) / blocks) for k in range(blocks + 1)]
@@ -121,12 +123,12 @@ def _block(
     subject: Subject, projections: SiteWeights, batch: Batch, kinds: Sequence[str], sinks: Sequence[str], pairs: int,
     seed: int, changed: int,
 ) -> xr.Dataset:  # fmt: skip
-    sites, causal = _sites(subject), subject.anatomy.causal and not subject.encoder.translates
+    sites, causal = first_stack(subject), subject.anatomy.causal and not subject.encoder.translates
     drawn = {kind: draw(batch, kind, pairs, seed, causal=causal) for kind in kinds}
     places = targets(batch, sinks)
-    behind = _behind(batch.source)
+    behind = behind_middle(batch.source)
     reader = PairReader(projections, sites, batch.source, drawn, places, behind)
-    _run(subject, batch, reader)
+    run(subject, batch, reader)
     rows = {(kind, m): levels(*reader.of(kind, m)) for kind in kinds for m in MEASURES}
     data = {
         name: (("kind", "measure"), [[rows[kind, m][name] for m in MEASURES] for kind in kinds])
@@ -153,35 +155,35 @@ def _without_each(
     subject: Subject, batch: Batch, places: Mapping[str, Tensor], *, causal: bool
 ) -> dict[str, tuple[Any, Any]]:
     """How far the states behind the middle move without each target's value, and, of a language model, its loss."""
-    behind = _behind(batch.source)
-    intact = _run(subject, batch)
-    before, changes, losses = _states(intact), [], []
+    behind = behind_middle(batch.source)
+    intact = run(subject, batch)
+    before, changes, losses = final_states(intact), [], []
     for place in places.values():
-        outputs = _run(subject, batch, without(subject, place))
+        outputs = run(subject, batch, without(subject, place))
         rows = behind & (torch.arange(behind.shape[1], device=behind.device) != place[:, None]) & (place >= 0)[:, None]
-        moved = (_states(outputs) - before).norm(dim=-1) / before.norm(dim=-1)
+        moved = (final_states(outputs) - before).norm(dim=-1) / before.norm(dim=-1)
         changes.append(float(moved[rows].mean()))
         if causal:
-            losses.append(float((_losses(outputs, batch) - _losses(intact, batch))[rows].nanmean()))
+            losses.append(float((token_losses(outputs, batch) - token_losses(intact, batch))[rows].nanmean()))
     out: dict[str, tuple[Any, Any]] = {"change": ("target", changes)}
     if causal:
         out["loss_change"] = ("target", losses)
-        out["loss"] = ((), float(_losses(intact, batch)[behind].nanmean()))
+        out["loss"] = ((), float(token_losses(intact, batch)[behind].nanmean()))
     return out
 
 
-def _behind(tokens: Tokens) -> Bool[Tensor, "text token"]:
+def behind_middle(tokens: Tokens) -> Bool[Tensor, "text token"]:
     """Words behind the middle one: a causal model can read both the first token and the middle one there."""
     place = torch.arange(tokens.mask.shape[1], device=tokens.mask.device)
     return tokens.ordinary & (place > middles(tokens)[:, None])
 
 
-def _run(subject: Subject, batch: Batch, *taps: Tap) -> ModelOutput:
+def run(subject: Subject, batch: Batch, *taps: Tap) -> ModelOutput:
     with torch.no_grad(), subject.tapped(*taps):
         return subject.run(batch, return_dict=True, output_hidden_states=True)
 
 
-def _states(outputs: ModelOutput) -> Float[Tensor, "text token model"]:
+def final_states(outputs: ModelOutput) -> Float[Tensor, "text token model"]:
     """The last states of the stack that is looked at."""
     for name in ("encoder_last_hidden_state", "last_hidden_state"):
         if getattr(outputs, name, None) is not None:
@@ -189,7 +191,7 @@ def _states(outputs: ModelOutput) -> Float[Tensor, "text token model"]:
     return outputs.hidden_states[-1]
 
 
-def _losses(outputs: ModelOutput, batch: Batch) -> Float[Tensor, "text token"]:
+def token_losses(outputs: ModelOutput, batch: Batch) -> Float[Tensor, "text token"]:
     """Cross-entropy of the next token at every place, NaN where there is none."""
     labels = next_pieces(batch.source, None, None)
     each = F.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED)
