@@ -24,6 +24,7 @@ STUDIES = (
     "anisotropy_or_training",
     "stiff_or_sharp",
     "heavy_lifting",
+    "norms_align",
 )
 
 

@@ -95,8 +95,11 @@ def opened(model: str, models: str | None, device: str | None) -> Subject:
     """A subject under its own name, from the folder of models if it is there."""
     folder = Path(models, model) if models else None
     here = folder is not None and folder.is_dir()
-    # Translation models come as pickles; they are read as tensors only, from a folder that the reader gave.
-    subject = load(str(folder) if here else model, device=device, allow_pickle=here)
+    # A model may be one file in its folder. Translation models come as pickles; they are read as tensors only, from a
+    # folder that the reader gave.
+    single = sorted(folder.glob("*.gguf")) if folder is not None and not (folder / "config.json").is_file() else []
+    path = single[0] if len(single) == 1 else folder
+    subject = load(str(path) if here else model, device=device, allow_pickle=here)
     subject.name = model
     return subject
 

@@ -125,6 +125,28 @@ def ranked_within(first: Any, second: Any, known: Any, over: str = "seeds") -> E
     return Estimate(value=value, n=len(rows), over=over, method="permutation", p=min(1.0, p))
 
 
+def placed_among(chosen: Sequence[float], draws: Sequence[Sequence[float]], over: str = "seeds") -> Estimate:
+    """The share of random draws that a choice beats, less one half: mean over items (seeds), with an exact test.
+
+    If the choice were one more draw, every place among them would be as likely. p is the chance that places drawn so,
+    independently for each item, are at least as far from the middle on average. It is about these items: their draws
+    are the sample.
+    """
+    if not chosen:
+        return Estimate(value=None, n=0, over=over)
+    shares = [sum(value > one for one in some) / len(some) for value, some in zip(chosen, draws, strict=True)]
+    value = mean(shares) - 0.5
+    sums, chances = np.zeros(1), np.ones(1)
+    for some in draws:
+        places = np.arange(len(some) + 1) / len(some) - 0.5
+        sums = (sums[:, None] + places).ravel()
+        chances = (chances[:, None] * np.full(len(places), 1 / len(places))).ravel()
+        sums, which = np.unique(sums.round(9), return_inverse=True)
+        chances = np.bincount(which, chances)
+    p = float(chances[np.abs(sums) >= abs(value) * len(shares) - 1e-6].sum())
+    return Estimate(value=value, n=sum(map(len, draws)), over=over, method="permutation", p=min(1.0, p))
+
+
 def percentile(value: float, draws: Any, **about: Any) -> Estimate:
     """A value with the interval between the 2.5th and 97.5th percentile of its bootstrap draws."""
     low, high = percentile_interval(np.asarray(draws, dtype=float))

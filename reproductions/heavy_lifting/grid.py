@@ -38,6 +38,8 @@ class Size:
 FULL = Size()
 QUICK = Size(small=2, gates=3, batch=32, preset="marian-tiny", pieces=400, limit=300, test_limit=20, bf16=False,
              tuning=5, draws=2, untrained=3, ranking=20, trees=40)  # fmt: skip
+TRAINING = 29_000
+"""Pairs of Multi30k to train on."""
 LEFT = (24, 12)
 """Heads left of 72: a third and a sixth."""
 QUICK_LEFT = (8, 4)

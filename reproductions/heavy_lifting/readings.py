@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lorgnette.errors import UserError
+from reproductions.frame.claims import Estimate
 from reproductions.frame.finished import Finished, Measured
+from reproductions.frame.statistics import placed_among
 
 ROLES = ("positional", "syntactic", "rare")
 """The functions of Voita et al. 2019; a label beats its control on held-out sentences."""
@@ -91,6 +93,12 @@ class Readings:
         arm, draws = self.arm(name, left), self.draws(left)
         both = [seed for seed in draws if seed in arm]
         return sum(arm[s] > one for s in both for one in draws[s]), sum(len(draws[s]) for s in both)
+
+    def place(self, left: int) -> Estimate:
+        """Where the gates' heads lie among the random sets of their seed, trained as long after the same cut."""
+        arm, draws = self.arm("gates", left), self.draws(left)
+        both = [seed for seed in self.seeds if seed in draws and seed in arm]
+        return placed_among([arm[s] for s in both], [draws[s] for s in both], over="random sets")
 
     def beaten_after(self, left: int) -> tuple[int, int]:
         """The same of the gates' heads by the loss right after the cut."""

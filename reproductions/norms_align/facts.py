@@ -20,6 +20,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "weights_better": sum(claim.verdict == FAILS for claim in judged),
         "best_places": len(judged),
         "mean_better": sum(claim.verdict == HOLDS for id, claim in claims.items() if id.startswith("mean-layer-")),
+        "mean_worse": sum(claim.verdict == FAILS for id, claim in claims.items() if id.startswith("mean-layer-")),
         "means": sum(id.startswith("mean-layer-") for id in claims),
         "best": {one: _best(r, one) for one in r.directions},
     }

@@ -67,7 +67,7 @@ def _texts(r: Readings) -> Table:
             rows.append(row)
     note = (
         f"Texts of {USUAL} tokens. Same in every text: ‖mean‖² / mean ‖·‖² of f(x) of centred values, over heads. ρ "
-        "within each head, over texts, of the mean weight that words behind the middle give to the token and ‖f(x)‖. By "
-        "chance: mean |ρ| if texts are shuffled."
+        "within each head, over texts, of the mean weight that words behind the middle give to the token and "
+        "‖f(x)‖. By chance: mean |ρ| if texts are shuffled."
     )
     return Table("texts", "The token over texts", pd.DataFrame(rows), note)

@@ -31,6 +31,7 @@ from reproductions.frame.statistics import (
     mean_of,
     paired,
     percentile,
+    placed_among,
     rank_correlation,
     ranked_within,
     slope,
@@ -157,6 +158,19 @@ def test_a_row_is_judged_on_the_side_of_its_printed_number():
 
 def test_chance_is_the_largest_class():
     assert learnt([0.412, 0.406, 0.416, 0.5], "hatexplain").tolist() == [False, False, False, True]
+
+
+def test_the_place_of_a_choice_among_random_ones_is_tested_exactly():
+    draws = [[1.0, 2.0, 3.0], [5.0, 6.0], [0.0, 1.0, 2.0]]
+    chosen = [2.5, 7.0, 9.0]
+    found = placed_among(chosen, draws)
+    shares = [2 / 3, 1.0, 1.0]
+    assert found.value == pytest.approx(np.mean(shares) - 0.5)
+    every = [sum(places) / 3 - 0.5 for places in product([0, 1 / 3, 2 / 3, 1], [0, 0.5, 1], [0, 1 / 3, 2 / 3, 1])]
+    assert found.p == pytest.approx(np.mean(np.abs(every) >= found.value - 1e-9))
+    assert Bound.above(0).verdict(placed_among([9.0] * 3, [list(range(9))] * 3)) == "holds"
+    assert placed_among([9.0] * 3, [list(range(9))] * 3).p == pytest.approx(2 / 1000)
+    assert placed_among([], []).value is None
 
 
 def test_cells_are_read_by_their_labels():

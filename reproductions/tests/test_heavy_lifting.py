@@ -52,9 +52,12 @@ def cells():
 
 
 def test_what_was_planted_is_judged_as_planted(cells):
-    verdicts = {claim.id: claim.verdict for claim in claims(cells)}
-    assert set(STUDY.headline) <= set(verdicts)
-    assert {verdicts[id] for id in STUDY.headline} == {"holds"}
+    judged = {claim.id: claim for claim in claims(cells)}
+    assert set(STUDY.headline) <= set(judged)
+    unlike = {id for id in judged if id.startswith(("as-trained", "trained-over-scratch"))}
+    assert all(judged[id].undecided.startswith("unequal adaptation") for id in unlike)
+    assert all(judged[id].verdict == "cannot tell" for id in unlike)
+    assert {judged[id].verdict for id in set(STUDY.headline) - unlike} == {"holds"}
 
 
 def test_what_is_cut_is_named_when_its_gates_are_there(cells):

@@ -68,6 +68,13 @@ class Runs:
         one, other = ([a for a in self.accuracies(model) if a > least] for model in (first, second))
         return difference(one, other) if one and other else Estimate(value=None, n=0, over="seeds")
 
+    def searched(self, model: Model, dropout: float) -> list[float]:
+        """Validation accuracies of the runs that chose the settings, with this rate of dropout."""
+        found = [run for run in self.searches if run.labels.get("positions") == "none"]
+        told = {"family": model.family, "embeddings": model.embeddings, "dropout": dropout}
+        chosen = [run for run in found if told.items() <= dict(run.labels).items()]
+        return [float(run.value("metrics.validation.accuracy")) for run in chosen]
+
     def at_chance(self, model: Model) -> list[bool]:
         """Of each seed, whether it learnt nothing."""
         return [accuracy <= CHANCE for accuracy in self.accuracies(model)]
