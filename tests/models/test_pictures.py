@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import transformers as hf
 from tiny.eager import first_states, own_weights
 from tiny.pictures import EXACT, REFUSED, UNSEEN, picture_model
 from torch import Tensor, nn
@@ -114,3 +115,25 @@ def test_layers_that_attend_to_a_picture_are_left_out_without_one():
         alone = lo.attention(whole.subject, **words)
     assert "cross.2.weights" in whole.names()
     assert alone.stacks == ("decoder",)
+
+
+@pytest.mark.parametrize("kind", ["blip", "blip-2", "clip"])
+def test_a_model_that_needs_a_picture_says_so(kind):
+    model, _ = picture_model(kind)
+    with pytest.raises(lo.CaptureError, match="sees pictures beside texts and does not run on texts alone"):
+        lo.Subject(model)
+
+
+def test_inputs_that_do_not_fit_are_not_called_token_ids_alone():
+    model, inputs = picture_model("llava")
+    with pytest.raises(lo.CaptureError, match="does not run on these inputs"), torch.no_grad():
+        lo.attention(model, **{**inputs, "pixel_values": torch.zeros(2, 3, 8, 8)})
+
+
+def test_a_classifier_of_pictures_is_its_tower():
+    """Its config is that of the pair of towers, of which it has one."""
+    pair, inputs = picture_model("clip")
+    model = hf.CLIPForImageClassification(pair.config).eval()
+    with torch.no_grad():
+        seen = lo.attention(model, pixel_values=inputs["pixel_values"])
+    assert seen["encoder.1.weights"].shape == (2, 4, 17, 17)

@@ -91,7 +91,7 @@ class _Watch:
 
     def arrive(self, module: nn.Module) -> Arrival:
         """Name the site of a call, or refuse: an unexpected call means that the layout is not what runs."""
-        if self.running is None and not self.anatomy.sees and _sees(self.model):
+        if self.running is None and not self.anatomy.sees and sees_beside(self.model):
             raise CaptureError(
                 f"{type(module).__name__} of {type(self.model).__name__} sees pictures or sounds, and only its texts "
                 "were known. Show it an example first: lo.Subject(model, inputs=processor(…)), or lo.attention(model, "
@@ -115,10 +115,9 @@ class _Watch:
             tap.close(stack.name)
 
 
-def _sees(model: nn.Module) -> bool:
+def sees_beside(model: nn.Module) -> bool:
     """Whether it takes something beside texts."""
-    takes = getattr(model, "input_modalities", "text")
-    return takes not in ("text", ("text",), ["text"])
+    return getattr(model, "input_modalities", "text") not in ("text", ("text",), ["text"])
 
 
 def refuse_compiled(model: nn.Module, modules: Sequence[nn.Module] | None = None) -> None:

@@ -174,7 +174,9 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
     A decoder beside it gets a few token ids.
     """
     config, generator = model.config, torch.Generator().manual_seed(0)
-    name = getattr(model, "main_input_name", "input_ids")
+    name = main_input(model)
+    if name == "pixel_values" and "input_ids" not in inspect.signature(model.forward).parameters:
+        config = getattr(config, "vision_config", config)  # the tower of a pair, with a classifier on it
     if name == "pixel_values" and hasattr(config, "image_size"):
         size = config.image_size if isinstance(config.image_size, list | tuple) else (config.image_size,) * 2
         shape = (getattr(config, "num_channels", 3), *size)
@@ -193,6 +195,13 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
         ids = torch.randint(0, config.vocab_size, (len(LENGTHS), TARGET), generator=generator)
         given["decoder_input_ids"] = ids.to(parameter.device)
     return given, torch.ones(len(LENGTHS), TARGET, dtype=torch.bool, device=parameter.device)
+
+
+def main_input(model: nn.Module) -> str:
+    """What a model reads first."""
+    name = str(getattr(model, "main_input_name", "input_ids"))
+    takes = inspect.signature(model.forward).parameters
+    return name if name in takes or "pixel_values" not in takes or "input_ids" in takes else "pixel_values"
 
 
 def seen_in(inputs: Mapping[str, object]) -> tuple[str, ...]:

@@ -13,13 +13,21 @@ from torch import Tensor, nn
 
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
-from lorgnette.models.discovery.events import Attended, Pass, explored, seen_in, silenced, small_batch
+from lorgnette.models.discovery.events import (
+    Attended,
+    Pass,
+    explored,
+    seen_in,
+    silenced,
+    small_batch,
+)
 from lorgnette.models.discovery.proofs import proved
 from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of, unchanged
 from lorgnette.models.families.table import drift, record_of
 from lorgnette.models.linear import TOLERANCE
 from lorgnette.models.proof import proof_of
 from lorgnette.models.switching import eager, evaluating, switched
+from lorgnette.models.watching import sees_beside
 from lorgnette.models.ways import picture_ways, ways
 from lorgnette.types import PretrainedConfig, PreTrainedModel
 
@@ -39,6 +47,8 @@ def discovered(model: PreTrainedModel, inputs: Mapping[str, object] | None = Non
     sees = seen_in(inputs or {}) if "input_ids" in (inputs or {}) else ()
     if model not in _KNOWN or _KNOWN[model][0] != house or not set(sees) <= set(_KNOWN[model][1].sees):
         base = _base(model)
+        if not sees and sees_beside(model) and "input_ids" in inspect.signature(base.forward).parameters:
+            _refuse_blind(model, base)
         given, real = small_batch(base, inputs if sees else None)
         family = record_of(model.config)
         blank = Anatomy("", (), sees=sees, stand_ins={} if family is None else family.stand_ins)
@@ -47,6 +57,20 @@ def discovered(model: PreTrainedModel, inputs: Mapping[str, object] | None = Non
         _prove(base, anatomy, given)
         _KNOWN[model] = house, anatomy
     return _KNOWN[model][1]
+
+
+def _refuse_blind(model: PreTrainedModel, base: PreTrainedModel) -> None:
+    """Refuse a model of pictures that does not run without one, and say so."""
+    try:
+        given, _ = small_batch(base)
+        with torch.no_grad(), evaluating(model):
+            _output(base, given, "without a picture")
+    except CaptureError as error:
+        raise CaptureError(
+            f"{type(model).__name__} sees pictures beside texts and does not run on texts alone. Show it an example: "
+            "lo.attention(model, **inputs) or lo.Subject(model, inputs=inputs), where the inputs are what its "
+            "processor made of a picture and a text."
+        ) from error
 
 
 def _base(model: PreTrainedModel) -> PreTrainedModel:
@@ -58,7 +82,7 @@ def _base(model: PreTrainedModel) -> PreTrainedModel:
 
 def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, blank: Anatomy) -> Pass:
     with torch.no_grad(), evaluating(model):
-        plain = _output(base, given, "on a batch of token ids alone")
+        plain = _output(base, given, "on these inputs" if blank.sees else "on a batch of token ids alone")
         with switched(model.modules(), blank), explored(base) as recorded:
             watched = _output(base, given, "with a different attention function")
     if not any(isinstance(event, Attended) for event in recorded.events):
