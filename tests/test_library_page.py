@@ -30,3 +30,7 @@ def test_the_blocks_of_the_page_run(tmp_path, monkeypatch):
     assert expected <= written
     assert int(names["weights"].shape[0]) == 3
     assert names["norms"].compute().data["norm"].sizes["layer"] == 3
+    weights = torch.stack([subject.trace(text)["weights"].amax(-1).mean(-1) for text in names["texts"]]).mean(0)
+    torch.testing.assert_close(
+        torch.from_numpy(names["sharpness"].values[0]).float(), weights.float(), atol=1e-5, rtol=0
+    )

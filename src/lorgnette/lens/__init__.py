@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lorgnette.errors import UserError, near, shown
 
 if TYPE_CHECKING:
+    from lorgnette.attending.sweep import Wanted as Wanted
     from lorgnette.figures.lens_report import LensReport
     from lorgnette.lens.base import Lens as Lens
     from lorgnette.lens.moments import Moments as Moments
@@ -56,6 +57,7 @@ _TO_BUILD_ON = {
     "Lens": "lorgnette.lens.base",
     "Moments": "lorgnette.lens.moments",
     "Places": "lorgnette.lens.places",
+    "Wanted": "lorgnette.attending.sweep",
 }
 """What a lens is made of, for those who write one."""
 ALL = "all"

@@ -4,7 +4,7 @@ import contextlib
 from abc import ABCMeta
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torchmetrics
@@ -29,18 +29,19 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.types import Json, ModelOutput
 
+Kind = TypeVar("Kind", bound="Lens")
+
 
 class CheckedOptions(ABCMeta):
     """The type of lens classes: calling one checks the options before the lens sees them, and keeps them."""
 
-    def __call__(cls, *arguments: Any, **options: Any) -> Any:
-        kind: Any = cls
-        known = parameters(kind)
+    def __call__(cls: type[Kind], *arguments: object, **options: object) -> Kind:  # type: ignore[misc]
+        known = parameters(cls)
         made_with = {**dict(zip(known, arguments, strict=False)), **options}
         for name, value in made_with.items():
             if name in known and value is not known[name].default:
-                check(value, known[name].annotation, f"The option {name!r} of the lens {kind.name!r}")
-        lens = super().__call__(*arguments, **options)
+                check(value, known[name].annotation, f"The option {name!r} of the lens {cls.name!r}")
+        lens: Kind = super().__call__(*arguments, **options)  # type: ignore[misc]
         lens.made_with = made_with
         return lens
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import xarray as xr
@@ -96,7 +96,7 @@ class FoundPairs:
     members: Float[Tensor, "batch word relation"]
     trees: GoldTrees
 
-    def __init__(self, lens: Any, relations: tuple[str, ...], development: float) -> None:
+    def __init__(self, lens: Lens, relations: tuple[str, ...], development: float) -> None:
         self.lens, self.relations, self.development = lens, relations, development
         self.batch: Batch | None = None
         by_way = {axes.RELATION: relations, axes.WAY: WAYS, axes.PART: PARTS}
@@ -125,7 +125,7 @@ class FoundPairs:
             held_out = self.weights[:, :, 0, PARTS.index("held_out")]  # [text relation]
             mine, theirs = shares * held_out[:, None, :, None], self.by_offset * held_out[..., None]
             products = torch.einsum("thrw,tro->hrwo", mine, theirs)
-            all_products = self.lens.products
+            all_products = self.lens.states["products"]
             all_products[self.lens.position[call.site], : len(products)] += products.to(all_products)
         return rows, shares
 
@@ -152,10 +152,14 @@ class FoundPairs:
         self.by_offset: Tensor = self._offset_shares()
         shares = self.by_offset[..., None]
         self.of_offsets.add(offset_accuracy=(shares.expand(*shares.shape[:-1], len(PARTS)), self.weights))
-        self.lens.pairs += counted.sum(0).to(self.lens.pairs)
+        self._count("pairs", counted.sum(0))
         lost = sum(len(e.words or ()) for e in batch.examples if e.id in self.trees.broken)
         words = torch.tensor([int(self.trees.visible.sum()), int(self.trees.unseen.sum()), lost])
-        self.lens.words += words.to(self.lens.words)
+        self._count("words", words)
+
+    def _count(self, name: str, numbers: Tensor) -> None:
+        state = self.lens.states[name]
+        state += numbers.to(state)
 
     def _offset_shares(self) -> Float[Tensor, "batch relation offset"]:
         """For each text: share of a relation's pairs whose head stands at each offset from the dependent."""
@@ -169,12 +173,14 @@ class FoundPairs:
         variables = self.of_heads.arrays() | self.of_offsets.arrays()
         if self.paired:
             variables |= self._gains()
-        variables["pairs"] = xr.DataArray(self.lens.pairs.numpy().astype("int64"), dims=(axes.RELATION, axes.PART))
+        variables["pairs"] = xr.DataArray(
+            self.lens.states["pairs"].numpy().astype("int64"), dims=(axes.RELATION, axes.PART)
+        )
         variables["accuracy"].attrs["description"] = "share of a relation's pairs that the head finds"
         variables["offset_accuracy"].attrs["description"] = "share of pairs whose head is at this offset"
         variables["pairs"].attrs["description"] = "number of pairs of dependent and head, by relation and part"
         result = self.lens.result(variables)
-        visible, unseen, lost = (int(n) for n in self.lens.words)
+        visible, unseen, lost = (int(n) for n in self.lens.states["words"])
         result.data.attrs |= {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))
         return result
@@ -191,7 +197,9 @@ class FoundPairs:
         chosen = _sums_of(self.of_offsets)[MEAN, ..., PARTS.index("development")].nan_to_num(-1.0).argmax(-1)
         at = chosen[None, :, None].expand(len(offset), -1, 1)
         offset = offset.gather(-1, at)  # [sum relation 1]: against every way
-        crossed = self.lens.products.gather(-1, chosen[:, None, None].expand(*self.lens.products.shape[:-1], 1))[..., 0]
+        crossed = self.lens.states["products"].gather(
+            -1, chosen[:, None, None].expand(*self.lens.states["products"].shape[:-1], 1)
+        )[..., 0]
         other = offset[MEAN] * head[SQUARES_OF_VALUES] + head[MEAN] * offset[SQUARES_OF_VALUES]
         covariance = (crossed - other + head[MEAN] * offset[MEAN] * head[SQUARES]) / head[TOTAL_WEIGHT] ** 2
         n = head[TEXTS]

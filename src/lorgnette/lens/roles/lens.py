@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -41,6 +41,7 @@ from lorgnette.subject import Subject
 from lorgnette.syntax.gold_trees import parsed_sites, word_attention
 from lorgnette.syntax.relations import control_hits, peaks, relation_hits
 from lorgnette.texts.batch import Batch, Tokens
+from lorgnette.texts.example import Example
 from lorgnette.texts.frequency import FrequencyRanks, counted
 from lorgnette.texts.shuffled import shuffled_words
 from lorgnette.types import ModelOutput
@@ -155,14 +156,7 @@ class Roles(Lens):
         """The head as a parser, and how often other words peak at the same goals."""
         found = self.found
         if batch is not found.batch:
-            nothing: dict[str, Any] = {
-                "words": (),
-                "heads": (),
-                "relations": (),
-                "tags": {},
-                "rationale": None,
-            }  # to be parsed
-            found.begin(batch, [e if e.heads is not None else replace(e, **nothing) for e in batch.examples])
+            found.begin(batch, [e if e.heads is not None else without_words(e) for e in batch.examples])
         rows, shares = found.add(call, batch)
         visible = call.scores.visible_keys().any(1, keepdim=True).float()
         between = between_words(visible, batch.source.word, found.trees.visible.shape[1])[0][:, 0].cpu() > 0
@@ -362,3 +356,8 @@ def _repeats(
     both = [same_word(queries.ids, keys.ids, itself=call.site.kind != "self")]
     both.append(after_same_word(queries.ids) if call.site.kind == "self" else torch.zeros_like(both[0]))
     return [pairs & words & visible for pairs in both]
+
+
+def without_words(example: Example) -> Example:
+    """A text without a tree: it has no words to be parsed."""
+    return replace(example, words=(), heads=(), relations=(), tags={}, rationale=None)
