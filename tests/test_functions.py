@@ -28,7 +28,7 @@ def test_commands_and_functions_have_the_same_options_and_defaults(name):
     ("command", "given", "said"),
     [
         ("prune", ["--keep", "1.5"], "--keep must be a number above 0 and at most 1"),
-        ("prune", ["--keep", "0.5", "--lambda", "1"], "--keep sets how many heads remain, --lambda lets"),
+        ("prune", ["--keep", "0.5", "--lambda", "1"], "--keep sets how much remains, --lambda lets"),
         ("train", ["--epochs", "0"], "--epochs must be a whole number from 1 to 2,147,483,647"),
         ("train", ["--label-smoothing", "1"], "--label-smoothing must be a number of at least 0 and below 1"),
         ("prune", ["--stacks", "encodr"], "Did you mean 'encoder'?"),
@@ -93,8 +93,8 @@ def test_train_and_prune(tmp_path):
     assert runs.folder == tmp_path / "runs"
     assert runs.accuracy == pytest.approx(sum(run.accuracy for run in runs) / 2)
     assert runs.accuracy_sd is not None
-    pruned = lo.prune(runs[0].folder, "planted", tmp_path / "small", method="importance", keep=0.5, settle=0,
-                      controls=0, onnx=False, limit=100, test_limit=50)  # fmt: skip
+    pruned = lo.prune(runs[0].folder, "planted", tmp_path / "small", method="importance", keep=0.5,
+                      only=["heads"], settle=0, controls=0, onnx=False, limit=100, test_limit=50)  # fmt: skip
     assert pruned.record["heads"]["after"] == {"encoder": [1]}
     with pytest.raises(UserError, match="`seed` or `seeds`"):
         lo.train("tp9-cls", "planted", tmp_path / "other", seed=1, seeds=[0])

@@ -235,7 +235,7 @@ def test_prune_takes_a_pickle_if_that_is_allowed(folder, tmp_path):
     model = train(classifying(folder, ROWS, tmp_path / "trained")).folder
     torch.save(load_file(model / "model.safetensors"), model / "pytorch_model.bin")
     (model / "model.safetensors").unlink()
-    ways = {"keep": 0.5, "method": "importance", "settle": 0, "controls": 0, "onnx": False}
+    ways = {"keep": 0.5, "only": ("heads",), "method": "importance", "settle": 0, "controls": 0, "onnx": False}
     with pytest.raises(UserError, match="--allow-pickle"):
         prune(PruningSettings(**vars(classifying(model, ROWS, tmp_path / "out")), **ways))
     allowed = classifying(model, ROWS, tmp_path / "out", allow_pickle=True)

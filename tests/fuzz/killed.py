@@ -140,7 +140,9 @@ def pruning(base: Path) -> Scenario:
     def work(folder: Path, again: bool) -> None:
         speed.SECONDS = 0.0  # of timing, which writes nothing; in a fork, never undone
         own = settings(folder / "run", model=str(base), embeddings=None, overrides={}, epochs=1, resume=again, **given)
-        prune(PruningSettings(**vars(own), onnx=False, keep=0.5, allow_empty=True, settle=1, controls=1))
+        prune(
+            PruningSettings(**vars(own), onnx=False, keep=0.5, only=("heads",), allow_empty=True, settle=1, controls=1)
+        )
 
     return Scenario(lambda folder: folder.mkdir(parents=True), work, everything)
 

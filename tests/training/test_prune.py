@@ -18,6 +18,7 @@ from lorgnette.texts.planted import planted_corpus
 from lorgnette.training import Splits, TrainingSettings, train
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning import prune as pruning
+from lorgnette.training.pruning import refusals
 from lorgnette.training.pruning.prune import Pruned, prune
 from lorgnette.training.pruning.ranking import mean_ranks, top_heads
 from lorgnette.training.pruning.removal import count_heads
@@ -46,7 +47,7 @@ def base(tmp_path_factory):
 
 def settings(base, out, *, training=None, **changes):
     given = {"model": str(base), "corpus": PARTS, "out": out, "epochs": 2, "batch_size": 32, **(training or {})}
-    return PruningSettings(**given, **{"onnx": False, **changes})
+    return PruningSettings(**given, **{"onnx": False, "only": ("heads",), **changes})
 
 
 def weights(folder):
@@ -61,8 +62,20 @@ def same(a, b):
 def pruned(base, tmp_path_factory):
     """Half of the heads, with ONNX, by the command in a process of its own: checked shapes cannot be exported."""
     out = tmp_path_factory.mktemp("pruned") / "small"
-    options = ["--keep", "0.5", "--allow-empty", "--epochs", "2", "--limit", "160", "--test-limit", "60"]
-    command = ["prune", str(base), "--corpus", "planted", *options, "--out", str(out)]
+    options = [
+        "--keep",
+        "0.5",
+        "--only",
+        "heads",
+        "--allow-empty",
+        "--epochs",
+        "2",
+        "--limit",
+        "160",
+        "--test-limit",
+        "60",
+    ]
+    command = ["prune", str(base), "--corpus", "planted", "--only", "heads", *options, "--out", str(out)]
     timed = "import lorgnette.training.pruning.speed as speed; speed.SECONDS = 0.05"
     done = run("-c", f"{timed}; from lorgnette.cli import main; main()", *command)
     assert done.returncode == 0, done.stderr
@@ -242,7 +255,10 @@ def test_mean_ranks_and_the_dearest_heads():
         ({"gates_learning_rate": 0.0}, "must be a number above 0"),
         ({"gates_learning_rate": float("nan")}, "must be a number above 0"),
         ({"method": "importance", "keep": 0.5, "temperature": 0.5}, "`temperature` is for gates"),
-        ({"method": "agreement", "keep": 0.5, "gates_learning_rate": 0.5}, "`gates_learning_rate` is for gates"),
+        (
+            {"method": "agreement", "keep": 0.5, "gates_learning_rate": 0.5},
+            "`gates_learning_rate` is for gates",
+        ),
     ],
 )
 def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_path):
@@ -252,10 +268,11 @@ def test_wrong_settings_are_told_before_anything_is_read(changes, message, tmp_p
 
 def test_the_record_that_resuming_compares_has_kept_its_keys(tmp_path):
     given = {"model": "m", "corpus": PARTS, "out": tmp_path / "out"}
-    record = PruningSettings(**given, keep=0.5, stacks=("encoder",), resume=True, onnx=False).record()
+    record = PruningSettings(**given, keep=0.5, only=("heads",), stacks=("encoder",), resume=True, onnx=False).record()
     assert record.pop("pruning") == {
-        "method": "gates", "keep": 0.5, "weight": None, "stacks": ["encoder"], "temperature": 0.33, "over": "mean",
-        "rule": "code", "train": "all", "gates_learning_rate": None, "settle": None, "format": "pruned",
+        "keep": 0.5, "size": None, "speed": None, "only": ["heads"], "uniform": False, "method": "gates",
+        "weight": None, "stacks": ["encoder"], "temperature": 0.33, "over": "mean", "rule": "code", "train": "all",
+        "gates_learning_rate": None, "distil": 1.0, "settle": None, "format": "pruned",
     }  # fmt: skip
     assert record == TrainingSettings(**given, epochs=3, batch_size=32, learning_rate=5e-5, warmup=0.0).record()
 
@@ -286,7 +303,15 @@ def test_a_language_model_is_refused_for_what_it_is(tmp_path):
     hf.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     texts = SizedCorpus("texts", lambda: (), split="train", labels=None, size=0)
     with pytest.raises(UserError, match=r"is a language model \(GPT2LMHeadModel\).*--lens importance.*remove_heads"):
-        prune(settings(tmp_path / "gpt2", tmp_path / "out", training={"corpus": Splits(texts, texts)}, keep=0.5))
+        prune(
+            settings(
+                tmp_path / "gpt2",
+                tmp_path / "out",
+                training={"corpus": Splits(texts, texts)},
+                keep=0.5,
+                only=("heads",),
+            )
+        )
     with pytest.raises(UserError, match="is a language model"):
         lo.prune(str(tmp_path / "gpt2"), "wikitext2", keep=0.5, out=tmp_path / "out")
 
@@ -300,7 +325,7 @@ def test_what_is_wrong_is_told_before_anything_is_written(base, tmp_path, monkey
     def missing():
         raise UserError("onnxruntime is not installed")
 
-    monkeypatch.setattr(pruning, "refuse_without_packages", missing)
+    monkeypatch.setattr(refusals, "refuse_without_packages", missing)
     with pytest.raises(UserError, match="onnxruntime is not installed"):
         prune(settings(base, tmp_path / "out", keep=0.5, onnx=True))
     assert not list(tmp_path.glob("*out*"))
@@ -357,8 +382,21 @@ def test_onnx_can_be_asked_for_later(base, tmp_path, monkeypatch):
 
 
 def test_the_command_prints_the_table(base, tmp_path):
-    options = ["--corpus", "planted", "--keep", "0.5", "--limit", "160", "--test-limit", "40", "--epochs", "2"]
-    more = ["--no-onnx", "--allow-empty", "--settle", "0", "--out", str(tmp_path / "out")]
+    options = [
+        "--corpus",
+        "planted",
+        "--keep",
+        "0.5",
+        "--only",
+        "heads",
+        "--limit",
+        "160",
+        "--test-limit",
+        "40",
+        "--epochs",
+        "2",
+    ]
+    more = ["--only", "heads", "--no-onnx", "--allow-empty", "--settle", "0", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, ["prune", str(base), *options, *more])
     assert done.exit_code == 0, done.output
     said = ("heads per layer", "→ kept", "fewer)", "accuracy on 40 test texts", "at best ×", "The model is in")

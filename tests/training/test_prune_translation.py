@@ -31,7 +31,7 @@ def translator(tmp_path_factory):
 
 
 WAYS = {
-    "ranked, then settled": {"method": "importance", "keep": 0.5},
+    "ranked, then settled": {"method": "importance", "keep": 0.5, "only": ("heads",)},
     "by gates": {"weight": 0.1, "allow_empty": True},
 }
 

@@ -1,4 +1,4 @@
-"""`lorgnette prune MODEL --corpus C --out DIR`: the same model with fewer heads, really smaller."""
+"""`lorgnette prune MODEL --corpus C --out DIR`: the same model with fewer parts, really smaller."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
 
 @unpacked
 def prune(settings: PruningSettings) -> None:
-    """Permanently remove heads from a trained model, and report the cost in accuracy and the gain in size and speed.
+    """Make a trained model smaller and faster, and report the cost in accuracy and the gain in size and speed.
 
-    Fine-tunes with gates on the heads (or ranks them), removes the heads whose gates closed, and writes a checkpoint
-    with smaller projections, its tokenizer, training.json and model.onnx. `lorgnette.load` opens it; so does AutoModel
-    after `import lorgnette.models` (with --format stock, without it). A forecast of the largest possible saving comes
-    first. --resume continues an interrupted run.
+    Fine-tunes with gates on heads, feed-forward units and layers under one budget (or ranks them), removes those whose
+    gates closed, trains the rest to do as the whole model did, and writes a smaller checkpoint, its tokenizer,
+    training.json and model.onnx. `lorgnette.load` opens it; so does AutoModel after `import lorgnette.models` (with
+    --uniform or --format stock, without it). What each kind can save at most is said first. --resume continues an
+    interrupted run.
 
     [bold]Examples[/bold]
 
-      lorgnette prune runs/minilm-sst2 --corpus sst2 --keep 0.3 --out runs/small
+      lorgnette prune runs/minilm-sst2 --corpus sst2 --keep 0.5 --out runs/small
+      lorgnette prune runs/minilm-sst2 --corpus sst2 --speed 1.5 --uniform --out runs/fast
+      lorgnette prune runs/minilm-sst2 --corpus sst2 --only heads --keep 0.3 --out runs/few-heads
       lorgnette prune runs/minilm-sst2 --corpus sst2 --lambda 0.05 --out runs/found
       lorgnette prune runs/en-fr --corpus multi30k:en-fr --stacks encoder --train gated --out runs/en-fr-small
     """
@@ -36,12 +39,17 @@ def _show(pruned: "Pruned") -> None:
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
-    from lorgnette.training.pruning.sentences import savings_lines
+    from lorgnette.training.pruning.sentences import comparison_lines, parts_lines, savings_lines
 
     record, console = pruned.record, out()
     console.print(f"{escape(record['model'])} on {escape(record['corpus'])}")
-    console.print(_heads(record["heads"]))
+    if "parts" in record:
+        console.print("\n".join(map(escape, parts_lines(record))))
+    else:
+        console.print(_heads(record["heads"]))
     console.print(_metric(record))
+    for line in comparison_lines(record):
+        console.print(escape(line))
     if "signature" in record["before"]:
         beams = record["settings"]["beams"]
         console.print(f"sacrebleu {record['before']['signature']}, {'greedy' if beams == 1 else f'beam {beams}'}")
@@ -85,6 +93,13 @@ def _metric(record: Json) -> str:
 
 def _beside_random(controls: Json) -> str:
     values = controls["random"]
+    if "magnitude" in controls:
+        free = "" if controls["free"] is None else f"; {controls['free']:.4f} without the condition of equal layers"
+        return (
+            f"before any training, on {controls['texts']:,} {controls['split']} texts: accuracy "
+            f"{controls['chosen']:.4f}; {sum(values) / len(values):.4f} ({min(values):.4f} to {max(values):.4f}) with "
+            f"{len(values)} random choices of the same budget, {controls['magnitude']:.4f} by magnitude{free}"
+        )
     return (
         f"before any training, on {controls['texts']:,} {controls['split']} texts: accuracy {controls['chosen']:.4f} "
         f"without those heads; {sum(values) / len(values):.4f} ({min(values):.4f} to {max(values):.4f}) without random "

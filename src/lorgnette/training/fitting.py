@@ -9,6 +9,7 @@ from typing import Any
 import transformers
 from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback, TrainingArguments
 
+from lorgnette.training.distilling import Taught, Teacher
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.gates.gated import GatesLearn
 from lorgnette.training.gates.gates import HeadGates
@@ -16,13 +17,19 @@ from lorgnette.training.penalties import Penalty
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.trainer import PenalisedTrainer, Tally
-from lorgnette.types import PreTrainedModel
+from lorgnette.types import Json, PreTrainedModel
 
 
 @cache
 def gated(trainer: Any) -> Any:
     """A Trainer class that also trains gates."""
     return type(f"Gated{trainer.__name__}", (GatesLearn, trainer), {})
+
+
+@cache
+def taught(trainer: Any) -> Any:
+    """A Trainer class that also learns from a teacher."""
+    return type(f"Taught{trainer.__name__}", (Taught, trainer), {})
 
 
 def trainer_of(
@@ -36,13 +43,16 @@ def trainer_of(
     callbacks: Sequence[TrainerCallback] = (),
     gates: HeadGates | None = None,
     gates_learning_rate: float | None = None,
+    teacher: Teacher | None = None,
 ) -> PenalisedTrainer:
     """A Trainer of the kind that the prepared texts need; gates, if there are any, learn with a rate of their own."""
     kind: Any = ready.trainer_class
-    more: dict[str, Any] = {}
+    more: Json = {}
+    if teacher is not None:
+        kind, more = taught(kind), {"teacher": teacher}
     if gates is not None:
         kind, penalties = gated(kind), (*penalties, gates)
-        more = {"gates": gates, "gates_learning_rate": gates_learning_rate}
+        more |= {"gates": gates, "gates_learning_rate": gates_learning_rate}
     trainer = kind(
         model=model,
         args=arguments,

@@ -101,15 +101,16 @@ def trained(options: TrainKeywords) -> Runs:
 
 @keywords_of(PruningSettings)
 def prune(settings: PruningSettings) -> Pruned:
-    """Remove heads from a trained model permanently, and measure the cost and the gain: the command `lorgnette prune`.
+    """Make a trained model smaller permanently, and measure the cost and the gain: the command `lorgnette prune`.
 
-        >>> pruned = lo.prune("runs/minilm-sst2", "sst2", "runs/small", keep=0.3)      # doctest: +SKIP
+        >>> pruned = lo.prune("runs/minilm-sst2", "sst2", "runs/small", keep=0.5)      # doctest: +SKIP
         >>> pruned.record["difference"], lo.load(pruned.folder)                        # doctest: +SKIP
 
-    Fine-tunes with gates on the heads (Voita et al. 2019), or ranks the heads (`method="importance"`, Michel et al.
-    2019), removes those with closed gates or low ranks, and writes a checkpoint with smaller projections, its
-    tokenizer, training.json and model.onnx. Options are the fields of `lorgnette.training.PruningSettings`.
+    Fine-tunes with gates on heads, feed-forward units and layers (Voita et al. 2019, Xia et al. 2022), or ranks heads
+    and units (`method="importance"`, Michel et al. 2019), removes those with closed gates or low ranks until the budget
+    (`keep`, `size`, `speed`) is met, and writes a smaller checkpoint, its tokenizer, training.json and model.onnx.
+    `only=["heads"]` makes `keep` a share of the heads. Options are the fields of `lorgnette.training.PruningSettings`.
 
-    What it does not tell you: that the removed heads did nothing; others may have taken over their function.
+    What it does not tell you: that the removed parts did nothing; others may have taken over their function.
     """
     return prune_by(settings)

@@ -23,6 +23,7 @@ from lorgnette.results.provenance import versions
 from lorgnette.statistics.estimate import Interval, share_interval
 from lorgnette.training.arguments import arguments_of, processes
 from lorgnette.training.data import Items
+from lorgnette.training.distilling import Teacher
 from lorgnette.training.fitting import fit, trainer_of
 from lorgnette.training.folder import RECORD, RunFolder
 from lorgnette.training.preparation import Prepared, prepare
@@ -142,7 +143,13 @@ def train_seeds(settings: TrainingSettings, seeds: list[int] | tuple[int, ...]) 
 
 
 def fitted(
-    settings: TrainingSettings, ready: Prepared, run: RunFolder, model: PreTrainedModel, *, title: str
+    settings: TrainingSettings,
+    ready: Prepared,
+    run: RunFolder,
+    model: PreTrainedModel,
+    *,
+    title: str,
+    teacher: Teacher | None = None,
 ) -> tuple[PenalisedTrainer, bool]:
     """Trains a model in place, to the weights that are to be kept; its Trainer, and whether it went on."""
     tally = ready.tally_class()
@@ -151,9 +158,18 @@ def fitted(
     callbacks = [stopper, Record(tally), *([progress] if settings.progress else [])]
     arguments = arguments_of(settings, run)
     trainer = trainer_of(
-        settings, ready, model, arguments, tally=tally, penalties=settings.penalties, callbacks=callbacks
+        settings,
+        ready,
+        model,
+        arguments,
+        tally=tally,
+        penalties=settings.penalties,
+        callbacks=callbacks,
+        teacher=teacher,
     )
     with ExitStack() as undo:
+        if teacher is not None:
+            undo.enter_context(teacher.watching(model))
         undo.enter_context(quiet())
         undo.callback(progress.stop)
         resumed = fit(trainer, run)

@@ -62,6 +62,8 @@ class HeadGates(nn.Module, Penalty):
     place: dict[Site, slice]
 
     name = "gates"
+    noun = "heads"
+    """what the gates are on"""
     layers = None
     looks_at_cls = False
 
@@ -229,9 +231,11 @@ class HeadGates(nn.Module, Penalty):
 
     def save(self, folder: Path | str) -> None:
         """Writes gates.safetensors: log α and the steps taken, with the settings beside them."""
-        tensors = {"log_alpha": self.log_alpha.detach().cpu(), "steps": torch.tensor(self.steps)}
         with written_whole(Path(folder) / FILE) as partial:
-            save_file(tensors, partial, metadata={"gates": json.dumps(self.record())})
+            save_file(self._state(), partial, metadata={"gates": json.dumps(self.record())})
+
+    def _state(self) -> dict[str, Tensor]:
+        return {"log_alpha": self.log_alpha.detach().cpu(), "steps": torch.tensor(self.steps)}
 
     def restore(self, folder: Path | str) -> None:
         """Takes log α and the steps from a folder that gates of the same settings were saved in."""

@@ -12,12 +12,15 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.tapping import tapped
 from lorgnette.training.arguments import arguments_of
+from lorgnette.training.distilling import Teacher
 from lorgnette.training.fitting import fit, trainer_of
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.gates.gates import HeadGates, freeze, heads_of
+from lorgnette.training.gates.parts import PartGates
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.progress import Progress
 from lorgnette.training.pruning.settings import PruningSettings
+from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.trainer import CURVE, Record, Tally, curve_of
 from lorgnette.types import Json, PreTrainedModel
 
@@ -36,10 +39,8 @@ def fit_gates(
     Goes on from the last checkpoint in the folder.
     """
     training = settings.training
-    set_seed(training.seed)
     heads = heads_of(model, settings.stacks)
-    assert training.epochs is not None
-    steps = training.epochs * math.ceil(ready.count / (training.batch_size * training.accumulate))
+    steps = steps_of(training, ready)
     gates = HeadGates(
         heads,
         weight=settings.pressure,
@@ -47,8 +48,41 @@ def fit_gates(
         over=settings.over,
         temperature=settings.temperature,
         keep=None if settings.keep is None else wanted(settings, heads),
-    ).to(model.device)
+    )
+    return _fitted(settings, ready, run, model, gates)
+
+
+def fit_part_gates(
+    settings: PruningSettings,
+    ready: Prepared,
+    run: RunFolder,
+    model: PreTrainedModel,
+    gates: PartGates,
+    teacher: Teacher | None,
+) -> tuple[HeadGates, list[Json]]:
+    """The same with gates on all kinds of parts, learning from the model as it was."""
+    return _fitted(settings, ready, run, model, gates, teacher)
+
+
+def steps_of(training: TrainingSettings, ready: Prepared) -> int:
+    """How many steps of the optimizer the training has."""
+    assert training.epochs is not None
+    return training.epochs * math.ceil(ready.count / (training.batch_size * training.accumulate))
+
+
+def _fitted(
+    settings: PruningSettings,
+    ready: Prepared,
+    run: RunFolder,
+    model: PreTrainedModel,
+    gates: HeadGates,
+    teacher: Teacher | None = None,
+) -> tuple[HeadGates, list[Json]]:
+    training = settings.training
+    set_seed(training.seed)
+    gates.to(model.device)
     freeze(model, gates, settings.train)
+    steps = steps_of(training, ready)
     tally = ready.tally_class()
     progress = GateProgress(f"{training.model} with gates on {ready.parts.train.name}", tally, gates)
     rate = settings.gates_learning_rate
@@ -62,10 +96,13 @@ def fit_gates(
         callbacks=[Record(tally), *([progress] if training.progress else [])],
         gates=gates,
         gates_learning_rate=min(0.5, max(0.02, TRAVEL / steps)) if rate is None else rate,
+        teacher=teacher,
     )
     with ExitStack() as undo:
         undo.callback(progress.stop)
-        undo.enter_context(tapped(model, gates))
+        undo.enter_context(gates.hooked(model) if isinstance(gates, PartGates) else tapped(model, gates))
+        if teacher is not None:
+            undo.enter_context(teacher.watching(model))
         fit(trainer, run)
     model.eval().requires_grad_(True)
     return gates.eval(), curve_of(trainer.state)
@@ -103,4 +140,4 @@ class GateProgress(Progress):
             print(f"{self.title}: {self._open()}", file=sys.stderr)
 
     def _open(self) -> str:
-        return f"{self.gates.open_heads} of {len(self.gates.log_alpha)} heads open"
+        return f"{self.gates.open_heads} of {len(self.gates.log_alpha)} {self.gates.noun} open"

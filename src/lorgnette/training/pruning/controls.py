@@ -13,6 +13,11 @@ from lorgnette.models.tapping import tapped
 from lorgnette.subject.knockout import Knockout
 from lorgnette.training.data import Items
 from lorgnette.training.preparation import Prepared
+from lorgnette.training.pruning.budget import Budget, equal_sizes
+from lorgnette.training.pruning.parts import Kept
+from lorgnette.training.pruning.removal import remove_parts
+from lorgnette.training.pruning.scores import at_random, by_magnitude, with_as_many_layers
+from lorgnette.training.pruning.work import Work
 from lorgnette.types import Json, PreTrainedModel
 
 BATCH = 64
@@ -56,6 +61,59 @@ class Controls:
         )
 
 
+@dataclass(frozen=True)
+class ChoiceControls(Controls):
+    """The same for all kinds of parts: random choices of the same budget, that by magnitude, and the free one."""
+
+    magnitude: float = float("nan")
+    free: float | None = None
+    """where equal sizes were asked for: the best choice without that condition"""
+
+    def record(self) -> Json:
+        return super().record() | {"magnitude": self.magnitude, "free": self.free}
+
+    def note(self) -> str | None:
+        """What must be said where random choices, or that by magnitude, do as well."""
+        said = []
+        if not self.beaten:
+            said.append(
+                f"{self.as_good} of {len(self.random)} random choices of the same budget (mean accuracy "
+                f"{np.mean(self.random):.3f})"
+            )
+        if self.magnitude >= self.chosen:
+            said.append(f"the choice by magnitude (accuracy {self.magnitude:.3f})")
+        if not said:
+            return None
+        return f"before any training, {' and '.join(said)} did as well as this one or better ({self.chosen:.3f})."
+
+
+def measure_choices(work: Work, whole: PreTrainedModel, budget: Budget, kept: Kept, free: Kept) -> ChoiceControls:
+    """Accuracy of the model as it was without what goes, and without what other choices of the same budget take."""
+    settings, parts = work.settings, budget.parts
+    items, split, numbers = _some(work.ready)
+
+    def value(choice: Kept) -> float:
+        model = remove_parts(whole, choice).eval()
+        return _rate(model, work.ready, items, numbers)
+
+    def other(scores: Tensor) -> float:
+        ranked = with_as_many_layers(parts, scores, kept)
+        limit = float(parts.cost(parts.here(kept).double()))
+        if settings.uniform:
+            return value(equal_sizes(parts, ranked, limit))
+        return value(parts.best(ranked, limit, empty=settings.allow_empty))
+
+    seeds = range(settings.training.seed, settings.training.seed + settings.controls)
+    return ChoiceControls(
+        value(kept),
+        tuple(other(at_random(parts, seed)) for seed in seeds),
+        len(numbers),
+        split,
+        magnitude=other(by_magnitude(whole, parts)),
+        free=value(free) if settings.uniform else None,
+    )
+
+
 def measure_controls(
     model: PreTrainedModel, ready: Prepared, heads: Heads, heads_left: Heads, *, sets: int, seed: int
 ) -> Controls:
@@ -67,24 +125,33 @@ def measure_controls(
     gone = {site: [number for number in numbers if number not in heads_left[site]] for site, numbers in heads.items()}
     if not any(0 < len(gone[site]) < len(heads[site]) for site in heads):
         sets = 0
-    test = ready.test if ready.parts.test is not None else None
-    items, split = (ready.validation, "validation") if test is None else (test, "test")
-    step = max(1, len(items) // TEXTS)  # they lie in order of length
-    numbers = range(0, len(items), step)
+    items, split, numbers = _some(ready)
     draw = random.Random(seed)
     others = [{site: draw.sample(list(heads[site]), len(gone[site])) for site in gone} for _ in range(sets)]
     values = [_accuracy(model, ready, items, numbers, heads, one) for one in (gone, *others)]
     return Controls(values[0], tuple(values[1:]), len(numbers), split)
 
 
+def _some(ready: Prepared) -> tuple[Items, str, range]:
+    """At most about a thousand test texts (validation texts, if there is no test), of all lengths."""
+    test = ready.test if ready.parts.test is not None else None
+    items, split = (ready.validation, "validation") if test is None else (test, "test")
+    return items, split, range(0, len(items), max(1, len(items) // TEXTS))  # they lie in order of length
+
+
 def _accuracy(
     model: PreTrainedModel, ready: Prepared, items: Items, numbers: Sequence[int], heads: Heads, gone: Heads
 ) -> float:
-    collate = ready.trainer_parts()["data_collator"]
     places = {site: [list(heads[site]).index(number) for number in chosen] for site, chosen in gone.items() if chosen}
+    with tapped(model, Knockout(places)):
+        return _rate(model, ready, items, numbers)
+
+
+def _rate(model: PreTrainedModel, ready: Prepared, items: Items, numbers: Sequence[int]) -> float:
+    collate = ready.trainer_parts()["data_collator"]
     right = total = 0
     model.eval()
-    with torch.inference_mode(), tapped(model, Knockout(places)):
+    with torch.inference_mode():
         for start in range(0, len(numbers), BATCH):
             batch: dict[str, Tensor] = collate([items[number] for number in numbers[start : start + BATCH]])
             given = {name: tensor.to(model.device) for name, tensor in batch.items() if name != "labels"}

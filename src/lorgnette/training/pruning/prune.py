@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,30 +13,42 @@ from transformers import set_seed
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import cleared, folder_written_whole, writing, written_whole
-from lorgnette.models.pruned.checkpoint import as_pruned
+from lorgnette.models.pruned.checkpoint import as_pruned, kept_layers, kept_units
 from lorgnette.models.pruned.stock import stock_model
 from lorgnette.results.provenance import versions
-from lorgnette.subject import Subject, load
+from lorgnette.subject import load
 from lorgnette.subject.subject import _own_device
-from lorgnette.training.arguments import processes
-from lorgnette.training.build import is_preset, opened
+from lorgnette.training.distilling import Teacher
 from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
 from lorgnette.training.gates.gates import HeadGates, freeze_but, heads_of
-from lorgnette.training.gates.run import fit_gates, refuse_untrained, wanted
+from lorgnette.training.gates.run import refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
-from lorgnette.training.pruning.controls import Controls, measure_controls
-from lorgnette.training.pruning.export import export_onnx, refuse_without_packages
-from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importance_scores, top_heads
-from lorgnette.training.pruning.removal import count_heads, plain_copy, remove_heads
+from lorgnette.training.pruning.budget import Budget, budget_of
+from lorgnette.training.pruning.choice import chosen, teacher_of
+from lorgnette.training.pruning.controls import Controls, measure_choices, measure_controls
+from lorgnette.training.pruning.counted import without_heads
+from lorgnette.training.pruning.export import export_onnx
+from lorgnette.training.pruning.parts import counts
+from lorgnette.training.pruning.refusals import (
+    refuse_count,
+    refuse_empty,
+    refuse_format,
+    refuse_language_model,
+    refuse_settings,
+)
+from lorgnette.training.pruning.removal import count_heads, fresh, plain_copy
 from lorgnette.training.pruning.score import Score, score
-from lorgnette.training.pruning.sentences import forecast_lines, readme
+from lorgnette.training.pruning.sentences import forecast_lines, kind_lines, readme
 from lorgnette.training.pruning.settings import STACKS, PruningSettings
 from lorgnette.training.pruning.speed import Savings, forecast, savings
+from lorgnette.training.pruning.work import Work
 from lorgnette.training.run import fitted, quiet
 from lorgnette.types import Json, PreTrainedModel
 
 ONNX, README = "model.onnx", "README.md"
-_RUN, _KEPT = "run.json", "kept.json"
+_RUN = "run.json"
+SCRATCH = 3e-4
+"""The step size of a model from random weights."""
 
 
 @dataclass(frozen=True)
@@ -60,35 +71,24 @@ class Pruned:
         return Pruned(Path(folder), record)
 
 
-@dataclass
-class _Work:
-    """What one pruning has at hand: `root` keeps what an interrupted one leaves."""
-
-    settings: PruningSettings
-    ready: Prepared
-    root: Path
-    heads: Mapping[Site, Sequence[int]]
-    """Those that could go."""
-    notes: list[str] = field(default_factory=list)
-
-
 def prune(settings: PruningSettings) -> Pruned:
     """Prune by these settings and write `settings.training.out`: a checkpoint with fewer heads, ONNX, a record."""
     training = settings.training
-    _refuse(settings)
+    refuse_settings(settings)
     run, root = RunFolder(training.folder), RunFolder(training.folder).work
     run.refuse_another(settings.record(), training.resume)
     if training.resume and run.finished() is not None:
         run.end()
         return _with_onnx(settings)
     _refuse_unfinished(root, settings)
-    _refuse_language_model(settings)
+    refuse_language_model(settings)
     ready = prepare(training, trained=True)
     refuse_untrained(ready, training.model)
     whole = ready.builder.model().eval().to(_own_device())
     heads = heads_of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
-    _refuse_format(settings, whole)
-    work = _Work(settings, ready, root, heads)
+    refuse_format(settings, whole)
+    refuse_count(settings, whole, heads)
+    work = Work(settings, ready, root, heads)
     try:
         with run.locked(), writing(training.folder, "--resume goes on from what was kept."), quiet():
             _refuse_unfinished(root, settings)
@@ -99,38 +99,70 @@ def prune(settings: PruningSettings) -> Pruned:
     return Pruned.load(training.folder)
 
 
-def _refuse_language_model(settings: PruningSettings) -> None:
-    """Say what is wrong before anything about the corpus is: no corpus makes a language model a classifier."""
-    training = settings.training
-    if is_preset(training):
-        return
-    checkpoint = opened(training)
-    names = [] if checkpoint.folder is None else checkpoint.config().architectures or []
-    if checkpoint.gguf is not None or any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
-        kind = names[0] if names else "a GGUF file"
-        raise UserError(
-            f"{training.model!r} is a language model ({kind}), and prune takes classifiers and translation models. "
-            "Rank its heads with `lorgnette look --lens importance`, and remove them with "
-            'lo.remove_heads(subject, ["3.7", …]).'
-        )
-
-
-def _run(work: _Work, whole: PreTrainedModel) -> None:
+def _run(work: Work, whole: PreTrainedModel) -> None:
     batch = {name: tensor.to(whole.device) for name, tensor in _sample(work.ready).items()}
-    expected = _forecast(work, whole, batch)
-    before = score(whole, work.ready)
-    model, gates, curve, heads_left = _pruned(work, whole)
-    _refuse_empty(work.settings, model)
-    controls = _controls(work, whole, heads_left)
-    _settle(work, model)
+    if work.settings.counts_heads:
+        expected = _forecast(work, whole, batch).record()
+        before = score(whole, work.ready)
+        model, gates, curve, heads_left = without_heads(work, whole)
+        refuse_empty(work.settings, model)
+        controls: Controls = _controls(work, whole, heads_left)
+        _settle(work, model)
+        more: Json = {}
+    else:
+        budget = _announced(work, whole, batch)
+        expected, before = budget.most, score(whole, work.ready)
+        choice = chosen(work, whole, budget, batch)
+        model, gates, curve = choice.model, choice.gates, choice.curve
+        controls = measure_choices(work, whole, budget, choice.kept, choice.free)
+        if (note := controls.note()) is not None:
+            work.notes.append(note)
+        _settle(work, model, teacher_of(work.settings, whole))
+        more = {"parts": counts(budget.parts, choice.kept)}
     model = model.eval().to(whole.device)
     after = score(model, work.ready)
+    if not work.settings.counts_heads:
+        more |= _compared(work, whole, model, after)
     record = _record(work, whole, model, before, after, savings(whole, model, batch))
-    record |= {"forecast": expected.record(), "curve": curve, "controls": controls.record()}
-    _write(work, model, gates, record)
+    _write(work, model, gates, record | {"forecast": expected, "curve": curve, "controls": controls.record()} | more)
 
 
-def _forecast(work: _Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) -> Savings:
+def _announced(work: Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) -> Budget:
+    """The budget, and before anything is trained what each kind of part can save at most."""
+    settings = work.settings
+    budget = budget_of(settings, whole, batch, work.root)
+    if settings.training.progress:
+        print(*kind_lines(budget.most), sep="\n", file=sys.stderr)
+        if settings.keep is not None and settings.only is None:
+            print(
+                f"--keep {settings.keep:g} is a share of the parameters of the layers. For a share of the heads, as in "
+                "version 0.1, add --only heads.",
+                file=sys.stderr,
+            )
+    return budget
+
+
+def _compared(work: Work, whole: PreTrainedModel, model: PreTrainedModel, after: Score) -> Json:
+    """The whole model with the same fine-tuning, and, if asked for, a model of the same shape from random weights."""
+    settings, out = work.settings, dict[str, Json]()
+    epochs = (settings.training.epochs or 0 if settings.method == "gates" else 0) + settings.settling
+    if settings.train == "none" or not epochs:
+        return {}
+    tuned = plain_copy(whole)
+    tuned.requires_grad_(True)
+    _trained_on(work, tuned, "original", epochs, "the whole model, trained as long")
+    others = {"tuned": tuned}
+    if settings.scratch:
+        others["scratch"] = fresh(model)
+        _trained_on(work, others["scratch"], "scratch", epochs, "the same shape from random weights", SCRATCH)
+    for name, other in others.items():
+        found = score(other.eval().to(whole.device), work.ready)
+        change = after.minus(found)
+        out[name] = found.record() | {"difference": {"value": change[0], "interval": list(change[1])}, "epochs": epochs}
+    return out
+
+
+def _forecast(work: Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) -> Savings:
     """What the wished size can save, said before anything is trained; with λ, what no head at all would save."""
     settings, heads = work.settings, sum(map(len, work.heads.values()))
     stay = 0 if settings.keep is None else wanted(settings, work.heads)
@@ -138,27 +170,6 @@ def _forecast(work: _Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) 
     if settings.training.progress:
         print(*forecast_lines(made.record(), stay, heads, settings.keep is None), sep="\n", file=sys.stderr)
     return made
-
-
-def _refuse(settings: PruningSettings) -> None:
-    if is_preset(settings.training):
-        raise UserError(
-            f"{settings.training.model!r} is a preset, not a trained model: train it first (lorgnette train "
-            f"{settings.training.model} …), then prune the folder that comes out."
-        )
-    if processes().num_processes > 1:
-        raise UserError("pruning runs in one process: start it without torchrun.")
-    if settings.onnx:
-        refuse_without_packages()
-
-
-def _refuse_format(settings: PruningSettings, whole: PreTrainedModel) -> None:
-    known = any(base.__module__.startswith("transformers.models.") for base in type(whole).__mro__)
-    if settings.format == "stock" and not known:
-        raise UserError(
-            f"--format stock is for models that transformers knows by itself; {type(whole).__name__} needs Lorgnette "
-            "whatever its heads: leave --format out."
-        )
 
 
 def _refuse_unfinished(root: Path, settings: PruningSettings) -> None:
@@ -180,7 +191,7 @@ def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
         partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
 
 
-def _controls(work: _Work, whole: PreTrainedModel, heads_left: Mapping[Site, Sequence[int]]) -> Controls:
+def _controls(work: Work, whole: PreTrainedModel, heads_left: Mapping[Site, Sequence[int]]) -> Controls:
     """The choice beside random sets; a note where it is no better than they are."""
     settings = work.settings
     made = measure_controls(
@@ -191,108 +202,34 @@ def _controls(work: _Work, whole: PreTrainedModel, heads_left: Mapping[Site, Seq
     return made
 
 
-def _pruned(
-    work: _Work, whole: PreTrainedModel
-) -> tuple[PreTrainedModel, HeadGates | None, list[Json], dict[Site, list[int]]]:
-    """The model without the heads that go, by gates or by a ranking; and the heads that stay."""
-    settings = work.settings
-    if settings.method != "gates":
-        heads_left = _ranked(work, whole)
-        return remove_heads(whole, heads_left), None, [], heads_left
-    run = RunFolder(work.root / "gates")
-    run.begin(settings.record(), work.ready.fingerprint)
-    model = plain_copy(whole)
-    gates, curve = fit_gates(settings, work.ready, run, model)
-    heads_left = (
-        _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, work.heads))
-    )
-    return remove_heads(model, heads_left, factors=_factors(gates, heads_left)), gates, curve, heads_left
+def _settle(work: Work, model: PreTrainedModel, teacher: Teacher | None = None) -> None:
+    """Trains the pruned model a little more, in place."""
+    if work.settings.settling:
+        what = "heads" if work.settings.counts_heads else "parts"
+        _trained_on(work, model, "settled", work.settings.settling, f"without those {what}", teacher=teacher)
 
 
-def _closed(work: _Work, gates: HeadGates) -> dict[Site, list[int]]:
-    """The heads whose gate is not closed; what is doubtful about it becomes a note."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        heads_left = gates.remaining_heads(work.settings.rule)
-    work.notes += [str(one.message) for one in said]
-    if sum(map(len, heads_left.values())) == len(gates.log_alpha):
-        work.notes.append(
-            f"no gate closed (λ = {work.settings.pressure:g}), so no head was removed: give a larger --lambda, more "
-            "--epochs, or --keep."
-        )
-    return heads_left
-
-
-def _strongest(work: _Work, gates: HeadGates, count: int) -> dict[Site, list[int]]:
-    """As many heads as are wanted; a note if gates have not said that the others can go."""
-    tied = gates.tied(count)
-    if tied == len(gates.log_alpha):
-        shutil.rmtree(work.root, ignore_errors=True)  # there is nothing to go on from
-        raise UserError(
-            "all gates are equal after this training, so there is no basis to choose heads: train longer "
-            "(--epochs, more texts), or choose by --method importance."
-        )
-    if tied:
-        work.notes.append(f"{tied} gates have the same log α, and not all of them could stay: the first by number did.")
-    if gates.open_heads > count:
-        work.notes.append(
-            f"{gates.open_heads} gates were open when {count} heads were to stay: the {gates.open_heads - count} with "
-            "the smallest log α went all the same. Train longer (--epochs), or with a larger --gates-learning-rate."
-        )
-    return gates.strongest(count)
-
-
-def _factors(gates: HeadGates, heads_left: dict[Site, list[int]]) -> dict[Site, Tensor]:
-    """ẑ goes into the weights. A head that is kept though its gate is closed would say nothing: it gets 1."""
-    factors = {}
-    for site, values in gates.values().items():
-        dead = [
-            number in heads_left[site] and value == 0 for number, value in zip(gates.heads[site], values, strict=True)
-        ]
-        factors[site] = values.masked_fill(values.new_tensor(dead).bool(), 1.0)
-    return factors
-
-
-def _ranked(work: _Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
-    settings, file = work.settings, work.root / _KEPT
-    if file.is_file():
-        return {Site(*place): numbers for *place, numbers in _read(file)["kept"]}
-    subject = Subject(whole, work.ready.builder.tokenizer, name=settings.training.model)
-    scores = importance_scores if settings.method == "importance" else agreement_scores
-    texts = work.ready.parts.validation.take(TEXTS)
-    importance = scores(subject, texts, progress=settings.training.progress)
-    heads_left = top_heads(importance, wanted(settings, work.heads), settings.stacks)
-    with written_whole(file) as partial:
-        rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in heads_left.items()]
-        partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")
-    return heads_left
-
-
-def _settle(work: _Work, model: PreTrainedModel) -> None:
-    """Trains the pruned model a little more, in place: ordinary training, which resumes by itself."""
-    if work.settings.settling == 0:
-        return
-    settings = work.settings.training.replace(epochs=work.settings.settling, resume=True)
-    run = RunFolder(work.root / "settled")
+def _trained_on(
+    work: Work,
+    model: PreTrainedModel,
+    folder: str,
+    epochs: int,
+    what: str,
+    rate: float | None = None,
+    *,
+    teacher: Teacher | None = None,
+) -> None:
+    """Ordinary training in place, to the best epoch by the validation texts; it resumes by itself."""
+    settings = work.settings.training.replace(epochs=epochs, resume=True)
+    settings = settings if rate is None else settings.replace(learning_rate=rate)
+    run = RunFolder(work.root / folder)
     run.begin(settings.record(), work.ready.fingerprint)
     set_seed(settings.seed)
     stacks = {"decoder" if name == "cross" else name for name in work.settings.stacks or STACKS}
     freeze_but(model, stacks, work.settings.train)
     name = Path(settings.model).name if Path(settings.model).is_dir() else settings.model
-    fitted(settings, work.ready, run, model, title=f"{name} without those heads")
+    fitted(settings, work.ready, run, model, title=f"{name} {what}", teacher=teacher)
     model.requires_grad_(True)
-
-
-def _refuse_empty(settings: PruningSettings, model: PreTrainedModel) -> None:
-    empty = [
-        f"{name} layer {n + 1}" for name, layers in count_heads(model).items() for n, h in enumerate(layers) if not h
-    ]
-    if empty and not settings.allow_empty:
-        shown = ", ".join(empty[:4]) + (" …" if len(empty) > 4 else "")
-        raise UserError(
-            f"no head is left in {shown}: such a layer is only its feed-forward part. Pass --allow-empty to save it "
-            "(with --resume nothing is trained again), or keep more heads."
-        )
 
 
 def _sample(ready: Prepared) -> dict[str, Tensor]:
@@ -304,7 +241,7 @@ def _sample(ready: Prepared) -> dict[str, Tensor]:
 
 
 def _record(
-    work: _Work, whole: PreTrainedModel, model: PreTrainedModel, before: Score, after: Score, saved: Savings
+    work: Work, whole: PreTrainedModel, model: PreTrainedModel, before: Score, after: Score, saved: Savings
 ) -> Json:
     training, change = work.settings.training, after.minus(before)
     return {
@@ -316,6 +253,8 @@ def _record(
         "settings": work.settings.record(),
         "kept_heads": model.config.kept_heads,
         "heads": {"before": count_heads(whole), "after": count_heads(model)},
+        "units": {"before": kept_units(whole), "after": kept_units(model)},
+        "layers": {"before": kept_layers(whole), "after": kept_layers(model)},
         "before": before.record(),
         "metrics": {"validation": None, "test": None, after.split: after.record()},
         "difference": {"value": change[0], "interval": list(change[1])},
@@ -331,23 +270,23 @@ def _with_onnx(settings: PruningSettings) -> Pruned:
     done = Pruned.load(settings.training.folder)
     if settings.onnx and not (done.folder / ONNX).is_file():
         model = load(str(done.folder)).model
-        if settings.format == "stock":
+        if settings.saved_as == "stock" and done.record["layers"]["before"] == done.record["layers"]["after"]:
             model = as_pruned(model, done.record["kept_heads"])
         with quiet():
             export_onnx(model, done.folder / ONNX, example=_sample(prepare(settings.training, trained=True)))
     return done
 
 
-def _write(work: _Work, model: PreTrainedModel, gates: HeadGates | None, record: Json) -> None:
+def _write(work: Work, model: PreTrainedModel, gates: HeadGates | None, record: Json) -> None:
     settings, folder = work.settings, work.settings.training.folder
     with folder_written_whole(folder, lambda _: set()) as partial:
-        (stock_model(model) if settings.format == "stock" else model).save_pretrained(partial)
+        (stock_model(model) if settings.saved_as == "stock" else model).save_pretrained(partial)
         work.ready.write(partial, record)
         if gates is not None:
             gates.save(partial)
         if settings.onnx:
             export_onnx(model, partial / ONNX, example=_sample(work.ready))
-        said = readme(record, folder, form=settings.format, onnx=settings.onnx)
+        said = readme(record, folder, form=settings.saved_as, onnx=settings.onnx)
         (partial / README).write_text(said, encoding="utf-8")
         (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     shutil.rmtree(work.root, ignore_errors=True)

@@ -163,6 +163,11 @@ def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
     return copied
 
 
+def fresh(pruned: PreTrainedModel) -> PreTrainedModel:
+    """A model of the same shape with random weights."""
+    return type(pruned)(copy.deepcopy(pruned.config))
+
+
 def prune_by_gates(model: PreTrainedModel, gates: HeadGates, rule: str = "code") -> PreTrainedModel:
     """The model that gates leave in evaluation: closed heads removed, half-open gates in the weights."""
     return remove_heads(model, gates.remaining_heads(rule), factors=gates.values())

@@ -22,6 +22,53 @@ def forecast_lines(saved: RECORDED, stay: int, heads: int, any_number: bool) -> 
     ]
 
 
+def kind_lines(most: RECORDED) -> list[str]:
+    """What each kind of part can save at most, said before anything is trained."""
+    nouns = {"heads": "all heads", "units": "all feed-forward units", "layers": "all layers but one of each stack"}
+    said = []
+    for kind, saved in most.items():
+        speed = saved["speed"]
+        said.append(
+            f"Removing {nouns[kind]} saves {_fewer(saved['parameters'])} parameters and "
+            f"{speed['saved_operations']:.1%} of the operations: {_speed(speed)}."
+        )
+    unsteady = [line for saved in most.values() for line in _unsteady(saved["speed"])]
+    return [*said, *unsteady[:1]]
+
+
+def comparison_lines(record: RECORDED) -> list[str]:
+    """The pruned model beside others with the same training: the whole one, and one from random weights."""
+    nouns = {"tuned": "the whole model", "scratch": "the same shape from random weights"}
+    said = []
+    for key, noun in nouns.items():
+        if (other := record.get(key)) is None:
+            continue
+        name = "bleu" if "bleu" in other else "accuracy"
+        digits, change = 2 if name == "bleu" else 4, other["difference"]
+        low, high = change["interval"]
+        said.append(
+            f"{noun}, trained as long: {name} {other[name]:.{digits}f}; the pruned model differs by "
+            f"{change['value']:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+        )
+    return said
+
+
+def parts_lines(record: RECORDED) -> list[str]:
+    """What is left of each stack: heads and feed-forward units in every layer."""
+    said = []
+    for stack, layers in record["layers"]["before"].items():
+        left = record["layers"]["after"].get(stack, [])
+        gone = f", {len(layers) - len(left)} removed" if len(left) < len(layers) else ""
+        said.append(f"{stack}: {len(left)} of {len(layers)} layers{gone}")
+        for kind, noun in (("heads", "heads"), ("units", "feed-forward units")):
+            before, after = (record[kind][when].get(stack, []) for when in ("before", "after"))
+            if before:
+                after = [*after, *[0] * (len(before) - len(after))]
+                each = ", ".join(f"{n:,}" for n in after)
+                said.append(f"{stack} {noun}: {sum(after):,} of {sum(before):,}; by layer {each}")
+    return said
+
+
 def savings_lines(record: RECORDED) -> list[str]:
     """Said afterwards, with the spread over passes."""
     speed, sizes = record["speed"], record["parameters"]
@@ -72,14 +119,15 @@ model type. With Lorgnette installed:
 or `lorgnette.load("{folder}")`. The folder holds no code. `lorgnette prune --format stock` writes a checkpoint that
 transformers opens by itself.
 """,
-    "stock": """An ordinary checkpoint in the shape of its family: the heads that were removed are zeros.
+    "stock": """An ordinary checkpoint of its family. Removed layers are not in it, every layer has as many feed-forward
+units as the largest, and the heads that were removed are zeros.
 
     from transformers import {auto}, AutoTokenizer
     model = {auto}.from_pretrained("{folder}")
     tokenizer = AutoTokenizer.from_pretrained("{folder}")
 
-It gives the pruned model's outputs, but is as large and as slow as the whole model: the savings below are those of the
-smaller one (`--format pruned`, and model.onnx if it is here).
+It gives the pruned model's outputs. The savings below are those of the smaller model with ragged sizes
+(`--format pruned`, and model.onnx if it is here); with `--uniform` both are the same.
 """,
 }
 
@@ -88,8 +136,10 @@ def readme(record: RECORDED, folder: Path, *, form: str, onnx: bool) -> str:
     """README.md of the folder: how to open what is in it, and what it saves."""
     auto = "AutoModelForSeq2SeqLM" if "bleu" in record["before"] else "AutoModelForSequenceClassification"
     before, after = (sum(map(sum, record["heads"][when].values())) for when in ("before", "after"))
+    share = record["parameters"]["after"] / record["parameters"]["before"]
+    what = f"{share:.0%} of its parameters" if "parts" in record else f"{after} of {before} heads"
     lines = [
-        f"# {Path(record['model']).name} with {after} of {before} heads",
+        f"# {Path(record['model']).name} with {what}",
         f"Pruned on {record['corpus']} with Lorgnette {record['versions'].get('lorgnette', '')}.".replace(" .", "."),
         "## How to open it",
         OPENED[form].format(auto=auto, folder=folder.name).strip(),
@@ -97,4 +147,7 @@ def readme(record: RECORDED, folder: Path, *, form: str, onnx: bool) -> str:
     if onnx:
         lines.append("`model.onnx` takes token ids and masks, gives logits, and runs in onnxruntime without either.")
     lines += ["## What it saves", "\n".join(f"- {line}" for line in savings_lines(record))]
+    if "parts" in record:
+        told = [*parts_lines(record), *comparison_lines(record)]
+        lines += ["## What is left", "\n".join(f"- {line}" for line in told)]
     return "\n\n".join(lines) + "\n"

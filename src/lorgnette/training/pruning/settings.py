@@ -1,12 +1,13 @@
 """What `lorgnette prune` is told."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from lorgnette.constraints import Interval, OneOf
+from lorgnette.constraints import Interval, NotEmpty, OneOf
 from lorgnette.errors import UserError
 from lorgnette.training.settings import (
     NOT_THE_RUN,
@@ -30,46 +31,75 @@ VOITA: Final = 0.33
 RULES: Final = ("code", "paper")
 TRAINS: Final = ("all", "gated", "none")
 STACKS: Final = ("encoder", "decoder", "cross")
-_HEADS = "Which heads"
+KINDS: Final = ("heads", "units", "layers")
+"""What can go."""
+FORMATS: Final = ("pruned", "stock")
+_BUDGET, _HEADS = "How small", "What goes"
+_BYTES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 @dataclass(frozen=True)
 class PruningSettings(TrainingSettings):
-    """How heads are chosen, and how the rest learns to do without them; the other settings are those of training.
+    """What goes, and how the rest learns to do without it; the other settings are those of training.
 
-    method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head, |∂L/∂ξ|,
-                Michel et al. 2019) or "agreement" (the mean rank over several signals); the last two need `keep`
-    keep        the share of the heads to keep; with gates, λ presses only while more are expected open, and in the
-                end the heads with the largest log α stay
-    weight      λ, instead of a share: how many heads stay is then what training finds
+    keep        the share of the parameters to keep, of those that can go: of heads, feed-forward units and layers
+                (of `only` some of them); with only=("heads",) it is a share of the heads
+    size, speed instead of a share: the weights take at most so much ("60MB"), or a batch is so many times as fast on
+                this machine
+    weight      instead of a budget: λ, with which training finds how many heads stay; nothing else goes
+    only        the kinds that may go; None: all with a budget, heads without one
+    uniform     equal sizes in all layers: an ordinary checkpoint, which transformers opens, is then as small
+    method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head or unit,
+                |∂L/∂ξ|, Michel et al. 2019) or, for heads, "agreement" (the mean rank over several signals)
+    distil      weight of the distance to the whole model's logits and states (Hinton et al. 2015) while training
     train       which weights learn, beside the gates and afterwards: all, only those of the stacks that are pruned
                 (gated), or none
-    controls    random sets of as many heads in each layer that are measured beside the choice
-    format      "pruned" (a smaller checkpoint, which opens with Lorgnette) or "stock" (the shape of the whole model,
-                zeros for the heads that went: plain transformers opens it)
-    settle      epochs of training after the heads are gone; None: 1 with `keep`, 0 with λ (gates at zero are heads
-                that are gone: the weights have learnt without them already)
+    controls    random choices of the same budget (of heads: of as many in each layer) measured beside the choice
+    scratch     train a model of the same shape from random weights as long, for comparison
+    format      "pruned" (a smaller checkpoint, which opens with Lorgnette) or "stock" (an ordinary one, with equal
+                sizes in all layers and zeros for the heads that went: plain transformers opens it)
+    settle      epochs of training after the parts are gone, which stop early on validation texts; None: 3 with a
+                budget, 1 with a share of the heads, 0 with λ (the weights have learnt without them already)
     """
 
     model: Annotated[str, Shown("", "A trained classifier or translation model: a folder, or a hub name.")]
     out: Annotated[Path | str, Shown(RUN, "The folder for the pruned model.", names=("--out", "-o"))]
     _: KW_ONLY
-    method: Annotated[
-        Annotated[str, OneOf(("gates", "importance", "agreement"))],
-        Shown(_HEADS, "gates (learnt), importance (|∂loss/∂gate|) or agreement (mean rank of all signals)."),
-    ] = "gates"
     keep: Annotated[
         Annotated[float, Interval(0, 1, "right")] | None,
-        Shown(_HEADS, "Fraction of heads to keep.", metavar="SHARE"),
+        Shown(
+            _BUDGET,
+            "Fraction to keep of the parameters of heads, units and layers; with --only heads, of the heads.",
+            metavar="SHARE",
+        ),
     ] = None
+    size: Annotated[
+        str | None, Shown(_BUDGET, "Instead of --keep: largest size of the weights, such as 60MB.", metavar="SIZE")
+    ] = None
+    speed: Annotated[
+        Annotated[float, Interval(1, closed="neither")] | None,
+        Shown(_BUDGET, "Instead of --keep: how many times as fast, measured on this machine.", metavar="TIMES"),
+    ] = None
+    only: Annotated[
+        Annotated[Sequence[Annotated[str, OneOf(KINDS)]], NotEmpty()] | None,
+        Shown(_HEADS, "What may go, comma-separated: heads, units (feed-forward), layers.", default="all"),
+    ] = None
+    uniform: Annotated[
+        bool,
+        Shown(_BUDGET, "Equal sizes in all layers, saved as an ordinary checkpoint (heads stay)."),
+    ] = False
+    method: Annotated[
+        Annotated[str, OneOf(("gates", "importance", "agreement"))],
+        Shown(_HEADS, "gates (learnt), importance (|∂loss/∂gate|) or agreement (of heads: mean rank of all signals)."),
+    ] = "gates"
     weight: Annotated[
         NotNegative | None,
         Shown(
-            _HEADS,
-            "Instead of --keep: weight λ of the penalty on open gates.",
+            _BUDGET,
+            "Instead of a budget: weight λ of the penalty on open gates of heads.",
             names=("--lambda",),
             metavar="λ",
-            default="0.1 without --keep",
+            default="0.1 without a budget",
         ),
     ] = None
     stacks: Annotated[
@@ -92,36 +122,64 @@ class PruningSettings(TrainingSettings):
         Positive | None, Shown(_HEADS, "Learning rate of the gates.", default="from the number of steps")
     ] = None
     controls: Annotated[
-        int, Interval(0), Shown(_HEADS, "Number of random head sets (same heads per layer) to compare with.")
+        int, Interval(0), Shown(_HEADS, "Number of random choices (same budget; heads: same number per layer).")
     ] = 5
-    allow_empty: Annotated[bool, Shown(_HEADS, "Allow layers that lose all their heads.")] = False
+    scratch: Annotated[bool, Shown(RUN, "Also train a model of that shape from random weights.")] = False
+    allow_empty: Annotated[bool, Shown(_HEADS, "Allow layers that lose all their heads or units.")] = False
+    distil: Annotated[
+        NotNegative, Shown(RUN, "With a budget: weight of the distance to the whole model's logits and states.")
+    ] = 1.0
     epochs: Annotated[Count, Shown(RUN, "Epochs of training with gates.")] = 3
     settle: Annotated[
         Annotated[int, Interval(0)] | None,
-        Shown(RUN, "Epochs of fine-tuning after removal.", default="1 with --keep"),
+        Shown(RUN, "Epochs of fine-tuning after removal, at most.", default="3 with a budget, heads 1"),
     ] = None
     learning_rate: Annotated[Positive | None, Shown(RUN, "Learning rate of the model weights.", default="5e-5")] = None
     batch_size: Annotated[int, Interval(1, 1 << 20), Shown(RUN, "Texts per batch.")] = 32
     onnx: Annotated[bool, Shown(RUN, "Also write model.onnx.", names=("--onnx/--no-onnx",))] = True
     format: Annotated[
-        Annotated[str, OneOf(("pruned", "stock"))],
-        Shown(RUN, "pruned (smaller) or stock (removed heads are zero; opens in plain transformers)."),
+        Annotated[str, OneOf(FORMATS)],
+        Shown(RUN, "pruned (smaller) or stock (an ordinary checkpoint with zeros; opens in plain transformers)."),
     ] = "pruned"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.keep is not None and self.weight is not None:
-            raise UserError("`keep` sets how many heads remain, `weight` lets training decide: use one of them.")
-        if self.method != "gates" and self.keep is None:
+        budgets = [name for name in ("keep", "size", "speed") if getattr(self, name) is not None]
+        if budgets and self.weight is not None:
+            raise UserError(f"`{budgets[0]}` sets how much remains, `weight` lets training decide: use one of them.")
+        if len(budgets) > 1:
+            raise UserError(f"`{budgets[0]}` and `{budgets[1]}` are two budgets: use one of them.")
+        if self.method != "gates" and not budgets:
             raise UserError(f"The method {self.method!r} ranks heads: set how many to keep with `keep`, such as 0.3.")
+        if self.size is not None:
+            size_of(self.size)
+        self._refuse_kinds(bool(budgets))
         if self.settle and self.train == "none":
             raise UserError("If no weights are trained (`train`), nothing is left to fine-tune: omit `settle`.")
         self._refuse_idle()
 
+    def _refuse_kinds(self, budget: bool) -> None:
+        """Kinds of parts and ways to choose them that do not fit together."""
+        if not budget and self.only is not None and tuple(self.only) != ("heads",):
+            raise UserError("Without a budget only heads go: set `keep`, `size` or `speed`, or omit `only`.")
+        if self.method == "agreement" and not self.counts_heads:
+            raise UserError("The method 'agreement' ranks heads: set `only` to heads and `keep` to a share of them.")
+        if self.method == "importance" and self.only is not None and "layers" in self.only:
+            raise UserError("The method 'importance' ranks heads and units, not layers: use 'gates', or omit layers.")
+        if self.uniform and self.counts_heads:
+            raise UserError("`uniform` makes layers equal in units, but only heads are to go: omit `only`.")
+        if self.uniform and self.only is not None and "units" not in self.only and "layers" not in self.only:
+            raise UserError("`uniform` leaves the heads as they are: let units or layers go.")
+
     def _refuse_idle(self) -> None:
         """What was asked for and would change nothing."""
-        if self.keep is not None and self.rule != "code":
-            raise UserError("`rule` decides which gates are closed, `keep` fixes the number of heads: use one of them.")
+        if self.budget and self.rule != "code":
+            raise UserError("`rule` decides which gates are closed, a budget fixes how many are: use one of them.")
+        if not self.counts_heads and self.over != "mean":
+            raise UserError("`over` is for a penalty on the number of heads: set `only` to heads, or omit it.")
+        if self.counts_heads and (self.scratch or self.distil != 1.0):
+            name = "scratch" if self.scratch else "distil"
+            raise UserError(f"`{name}` is for budgets of parameters, size or speed, not for numbers of heads: omit it.")
         if self.method == "gates":
             return
         own = {"temperature": self.temperature != VOITA, "over": self.over != "mean"}
@@ -146,16 +204,59 @@ class PruningSettings(TrainingSettings):
         return WEIGHT if self.keep is None else PRESSURE
 
     @property
+    def budget(self) -> bool:
+        """Whether it is said how much is to remain."""
+        return self.keep is not None or self.size is not None or self.speed is not None
+
+    @property
+    def counts_heads(self) -> bool:
+        """Whether it is heads that are counted: with λ, and with a share of the heads alone."""
+        alone = self.only is not None and tuple(self.only) == ("heads",)
+        return not self.budget or (alone and self.keep is not None)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What may go."""
+        kinds = KINDS if self.only is None else tuple(self.only)
+        if self.uniform:
+            kinds = tuple(kind for kind in kinds if kind != "heads")
+        if self.method == "importance":
+            kinds = tuple(kind for kind in kinds if kind != "layers")
+        return kinds
+
+    @property
+    def saved_as(self) -> str:
+        """The format of the checkpoint."""
+        return "stock" if self.uniform else self.format
+
+    @property
     def settling(self) -> int:
         if self.settle is not None:
             return self.settle
-        return 0 if self.keep is None or self.train == "none" else 1
+        if not self.budget or self.train == "none":
+            return 0
+        return 1 if self.counts_heads else 3
 
     def record(self) -> Json:
         """The settings as plain values: what must be the same to go on with an interrupted run."""
         training = self.training.record()
         own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name not in training}
-        for name in (*NOT_THE_RUN, "data", "controls", "allow_empty", "onnx"):  # what is done with it may change
+        for name in (
+            *NOT_THE_RUN,
+            "data",
+            "controls",
+            "allow_empty",
+            "onnx",
+            "scratch",
+        ):  # what is done with it may change
             del own[name]
-        own["stacks"] = None if self.stacks is None else list(self.stacks)
+        own |= {name: None if (given := own[name]) is None else list(given) for name in ("stacks", "only")}
         return {**training, "pruning": own}
+
+
+def size_of(said: str) -> int:
+    """Bytes of a size such as 60MB."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?B)\s*", said, re.IGNORECASE)
+    if found is None or float(found[1]) <= 0:
+        raise UserError(f"`size` must be a number of KB, MB or GB, such as 60MB. Got {said!r} instead.")
+    return round(float(found[1]) * _BYTES[found[2].upper()])

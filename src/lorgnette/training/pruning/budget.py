@@ -1,0 +1,144 @@
+"""How small a model is to become: what each kind of part can save at most, and the limit that a budget sets."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lorgnette.attending import Site
+from lorgnette.errors import UserError
+from lorgnette.files import written_whole
+from lorgnette.models.families.layers import LAYER, UNITS
+from lorgnette.training.pruning.parts import Kept, Removable, parts_of
+from lorgnette.training.pruning.removal import remove_parts
+from lorgnette.training.pruning.settings import KINDS, PruningSettings, size_of
+from lorgnette.training.pruning.speed import SECONDS, savings
+from lorgnette.types import Json, PreTrainedModel
+
+FILE = "budget.json"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The parts that may go, priced by what the budget counts, and how much may stay."""
+
+    parts: Removable
+    limit: float
+    most: Json
+    """kind → what it can save at most, as `Savings` records it"""
+
+
+def budget_of(settings: PruningSettings, whole: PreTrainedModel, batch: Mapping[str, Tensor], root: Path) -> Budget:
+    """The budget of these settings; UserError if it cannot be reached. Times are measured once and kept in `root`."""
+    parts = parts_of(whole, settings.stacks, settings.kinds)
+    most = _kept_savings(root, lambda: savings_by_kind(whole, batch, settings))
+    empty = settings.allow_empty
+    if settings.speed is not None:
+        parts = timed(parts, most)
+        limit, least = 1 / settings.speed, parts.least(empty=empty)
+        if limit < least:
+            raise UserError(
+                f"`speed` {settings.speed:g} cannot be reached: without all that can go, this model is {1 / least:.2f} "
+                f"times as fast here{_kinds(settings)}."
+            )
+        return Budget(parts, limit, most)
+    least, everything = parts.least(empty=empty), parts.whole
+    if settings.size is not None:
+        width = next(whole.parameters()).element_size()
+        limit = size_of(settings.size) / width
+        if limit < least:
+            raise UserError(
+                f"`size` {settings.size} cannot be reached: {least * width / 1e6:.3g} MB remain without all that can "
+                f"go{_kinds(settings)}; embeddings and the like, which stay, take {parts.fixed * width / 1e6:.3g} MB."
+            )
+        return Budget(parts, min(limit, everything), most)
+    assert settings.keep is not None
+    limit = parts.fixed + settings.keep * (everything - parts.fixed)
+    if limit < least:
+        share = (least - parts.fixed) / (everything - parts.fixed)
+        raise UserError(
+            f"`keep` {settings.keep:g} cannot be reached: {share:.3f} of the parameters of the layers remain without "
+            f"all that can go{_kinds(settings)}."
+        )
+    return Budget(parts, limit, most)
+
+
+def savings_by_kind(whole: PreTrainedModel, batch: Mapping[str, Tensor], settings: PruningSettings) -> Json:
+    """What a model without any part of a kind saves, for every kind that its family has."""
+    out: Json = {}
+    for kind in KINDS:
+        try:
+            parts = parts_of(whole, settings.stacks, (kind,))
+        except UserError:  # its family has none
+            continue
+        left = parts.kept(parts._needed(torch.zeros(len(parts.price)), empty=kind != "layers"))
+        out[kind] = savings(whole, remove_parts(whole, left), batch, seconds=SECONDS / 4).record()
+    return out
+
+
+def timed(parts: Removable, most: Json) -> Removable:
+    """The same parts, priced by the time that they take: shares of a pass of the whole model."""
+    saved = {kind: max(0.0, 1 - 1 / most[kind]["speed"]["measured"]) for kind in most}
+    price = torch.zeros_like(parts.price)
+    for kind, of_kind in (("heads", _is_head), ("units", lambda site: site.kind == UNITS)):
+        places = [place for site, place in parts.place.items() if of_kind(site)]
+        total = sum(float(parts.price[place].sum()) for place in places)
+        for place in places:
+            price[place] = parts.price[place] / total * saved[kind]
+    layers = [site for site in parts.sites if site.kind == LAYER]
+    rest = dict.fromkeys(parts.layers, 0.0)
+    if layers:
+        stacks = {site.stack for site in layers}
+        inside = [sum(float(price[parts.place[site]].sum()) for site in parts.layers[layer]) for layer in layers]
+        share = (len(layers) - len(stacks)) / len(layers)
+        left_over = max(0.0, saved["layers"] - share * sum(inside)) / max(1, len(layers) - len(stacks))
+        rest |= dict.fromkeys(layers, left_over)
+    fixed = max(0.0, 1 - float(price.sum()) - sum(rest.values()))
+    return replace(parts, price=price, rest=rest, fixed=fixed)
+
+
+def equal_sizes(parts: Removable, scores: Tensor, limit: float) -> Kept:
+    """The best choice with the same share of units in every layer: layers as the free choice has them, or fewer."""
+    free = parts.here(parts.best(scores, limit)).double()
+    scores = scores.double()
+    gone = {layer for layer in parts.layers if layer in parts.place and not free[parts.place[layer]].any()}
+    while True:
+        here = torch.ones(len(scores), dtype=torch.bool)
+        for layer in gone:
+            here[parts.place[layer]] = False
+        most = max((len(numbers) for site, numbers in parts.sites.items() if site.kind == UNITS), default=1)
+        for units in range(most, 0, -max(1, most // 96)):
+            for site, place in parts.place.items():
+                if site.kind == UNITS:
+                    count = max(1, round(len(parts.sites[site]) * units / most))
+                    here[place] = False
+                    here[place.start + scores[place].argsort(descending=True, stable=True)[:count]] = True
+            if float(parts.cost(here.double())) <= limit * (1 + 1e-9):
+                return parts.kept(here)
+        left = [layer for layer in parts.layers if layer in parts.place and layer not in gone]
+        left = [layer for layer in left if sum(each.stack == layer.stack for each in left) > 1]
+        if not left:
+            raise UserError("no model with equal layers is within this budget: ask for more, or omit `uniform`.")
+        gone.add(min(left, key=lambda layer: float(scores[parts.place[layer]])))
+
+
+def _is_head(site: Site) -> bool:
+    return site.kind not in (UNITS, LAYER)
+
+
+def _kinds(settings: PruningSettings) -> str:
+    return f" (only {' and '.join(settings.kinds)} may go)" if settings.kinds != KINDS else ""
+
+
+def _kept_savings(root: Path, measure: Callable[[], Json]) -> Json:
+    file = root / FILE
+    if file.is_file():
+        return json.loads(file.read_text(encoding="utf-8"))
+    most = measure()
+    if root.is_dir():
+        with written_whole(file) as partial:
+            partial.write_text(json.dumps(most), encoding="utf-8")
+    return most

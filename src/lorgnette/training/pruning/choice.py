@@ -1,0 +1,127 @@
+"""Which parts of a model go within a budget, and what is left of the model."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from lorgnette.attending import Site
+from lorgnette.files import written_whole
+from lorgnette.models.families.layers import LAYER
+from lorgnette.training.distilling import Teacher
+from lorgnette.training.folder import RunFolder, _read
+from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.gates.parts import PartGates
+from lorgnette.training.gates.run import fit_part_gates, steps_of
+from lorgnette.training.pruning.budget import Budget, equal_sizes
+from lorgnette.training.pruning.parts import Kept
+from lorgnette.training.pruning.removal import plain_copy, remove_parts
+from lorgnette.training.pruning.scores import by_importance, importance
+from lorgnette.training.pruning.settings import PruningSettings
+from lorgnette.training.pruning.speed import SECONDS, speed_up
+from lorgnette.training.pruning.work import Work
+from lorgnette.types import Json, PreTrainedModel
+
+KEPT = "parts.json"
+TRIES = 4
+"""How often the limit is tightened until the measured speed is what was asked for."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The model that is left, what it was chosen by, and the free choice beside one of equal sizes."""
+
+    model: PreTrainedModel
+    gates: HeadGates | None
+    curve: list[Json]
+    kept: Kept
+    free: Kept
+
+
+def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[str, Tensor]) -> Choice:
+    """Train gates on all parts under the budget (or rank the parts), and remove what the limit does not leave."""
+    settings, ready, root, parts = work.settings, work.ready, work.root, budget.parts
+    gates = PartGates(
+        parts, budget.limit, steps=steps_of(settings.training, ready), temperature=settings.temperature
+    ).to(whole.device)
+    curve: list[Json] = []
+    model, scores = whole, gates.log_alpha.detach()
+    if settings.method == "gates":
+        model = plain_copy(whole)
+        gates.begin_with(importance(model, gates, ready))
+        run = RunFolder(root / "gates")
+        run.begin(settings.record(), ready.fingerprint)
+        _, curve = fit_part_gates(settings, ready, run, model, gates, teacher_of(settings, whole))
+        scores = gates.log_alpha.detach().cpu()
+        work.notes += _doubts(gates)
+    file = root / KEPT
+    if file.is_file():
+        kept, free = (_from_plain(each) for each in _read(file)["kept"])
+    else:
+        if settings.method == "importance":
+            scores = by_importance(model, gates, ready, empty=settings.allow_empty)
+        kept, free = _measured(settings, scores, model, whole, budget, batch)
+        with written_whole(file) as partial:
+            partial.write_text(json.dumps({"kept": [_plain(each) for each in (kept, free)]}), encoding="utf-8")
+    own = gates if settings.method == "gates" else None
+    small = remove_parts(model, kept, None if own is None else _factors(own, kept))
+    return Choice(small, own, curve, kept, free)
+
+
+def teacher_of(settings: PruningSettings, whole: PreTrainedModel) -> Teacher | None:
+    """The model as it was, if the rest is to learn from it."""
+    return Teacher(plain_copy(whole), settings.distil) if settings.distil > 0 and settings.train != "none" else None
+
+
+def _measured(
+    settings: PruningSettings,
+    scores: Tensor,
+    model: PreTrainedModel,
+    whole: PreTrainedModel,
+    budget: Budget,
+    batch: Mapping[str, Tensor],
+) -> tuple[Kept, Kept]:
+    """The choice, with a limit that is tightened until the model is as fast as was asked; and the free choice."""
+    limit, parts = budget.limit, budget.parts
+    for _ in range(TRIES):
+        free = parts.best(scores, limit, empty=settings.allow_empty)
+        kept = equal_sizes(parts, scores, limit) if settings.uniform else free
+        if settings.speed is None:
+            break
+        found = speed_up(whole, remove_parts(model, kept), batch, seconds=SECONDS / 2).measured
+        if found >= settings.speed:
+            break
+        limit = max(parts.least(empty=settings.allow_empty), limit - (1 / found - 1 / settings.speed))
+    return kept, free
+
+
+def _doubts(gates: PartGates) -> list[str]:
+    """What the gates have not decided."""
+    excess = float(gates.excess().detach())
+    if excess <= 0.01:
+        return []
+    return [
+        f"the gates left {excess:.1%} more open than the budget allows; what went to meet it was chosen "
+        "by log α all the same. Train longer (--epochs), or with a larger --gates-learning-rate."
+    ]
+
+
+def _factors(gates: PartGates, kept: Kept) -> dict[Site, Tensor]:
+    """ẑ goes into the weights; a part that stays although its gate is closed gets 1, and so does a layer."""
+    factors = {}
+    for site, values in gates.values().items():
+        if site.kind == LAYER:
+            continue
+        stays = set(kept[site])
+        dead = [n in stays and float(value) == 0 for n, value in zip(gates.heads[site], values, strict=True)]
+        factors[site] = values.masked_fill(values.new_tensor(dead).bool(), 1.0)
+    return factors
+
+
+def _plain(kept: Kept) -> list[list[object]]:
+    return [[site.stack, site.kind, site.layer, list(numbers)] for site, numbers in kept.items()]
+
+
+def _from_plain(rows: list[list[object]]) -> Kept:
+    return {Site(*place): numbers for *place, numbers in rows}  # type: ignore[arg-type, misc]

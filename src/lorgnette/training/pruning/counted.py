@@ -1,0 +1,98 @@
+"""Which heads stay where heads are counted: by gates, or by a ranking."""
+
+import json
+import shutil
+import warnings
+
+from torch import Tensor
+
+from lorgnette.attending import Site
+from lorgnette.errors import UserError
+from lorgnette.files import written_whole
+from lorgnette.subject import Subject
+from lorgnette.training.folder import RunFolder, _read
+from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.gates.run import fit_gates, wanted
+from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importance_scores, top_heads
+from lorgnette.training.pruning.removal import plain_copy, remove_heads
+from lorgnette.training.pruning.work import Work
+from lorgnette.types import Json, PreTrainedModel
+
+_KEPT = "kept.json"
+
+
+def without_heads(
+    work: Work, whole: PreTrainedModel
+) -> tuple[PreTrainedModel, HeadGates | None, list[Json], dict[Site, list[int]]]:
+    """The model without the heads that go, by gates or by a ranking; and the heads that stay."""
+    settings = work.settings
+    if settings.method != "gates":
+        heads_left = _ranked(work, whole)
+        return remove_heads(whole, heads_left), None, [], heads_left
+    run = RunFolder(work.root / "gates")
+    run.begin(settings.record(), work.ready.fingerprint)
+    model = plain_copy(whole)
+    gates, curve = fit_gates(settings, work.ready, run, model)
+    heads_left = (
+        _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, work.heads))
+    )
+    return remove_heads(model, heads_left, factors=_factors(gates, heads_left)), gates, curve, heads_left
+
+
+def _closed(work: Work, gates: HeadGates) -> dict[Site, list[int]]:
+    """The heads whose gate is not closed; what is doubtful about it becomes a note."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        heads_left = gates.remaining_heads(work.settings.rule)
+    work.notes += [str(one.message) for one in said]
+    if sum(map(len, heads_left.values())) == len(gates.log_alpha):
+        work.notes.append(
+            f"no gate closed (λ = {work.settings.pressure:g}), so no head was removed: give a larger --lambda, more "
+            "--epochs, or --keep."
+        )
+    return heads_left
+
+
+def _strongest(work: Work, gates: HeadGates, count: int) -> dict[Site, list[int]]:
+    """As many heads as are wanted; a note if gates have not said that the others can go."""
+    tied = gates.tied(count)
+    if tied == len(gates.log_alpha):
+        shutil.rmtree(work.root, ignore_errors=True)  # there is nothing to go on from
+        raise UserError(
+            "all gates are equal after this training, so there is no basis to choose heads: train longer "
+            "(--epochs, more texts), or choose by --method importance."
+        )
+    if tied:
+        work.notes.append(f"{tied} gates have the same log α, and not all of them could stay: the first by number did.")
+    if gates.open_heads > count:
+        work.notes.append(
+            f"{gates.open_heads} gates were open when {count} heads were to stay: the {gates.open_heads - count} with "
+            "the smallest log α went all the same. Train longer (--epochs), or with a larger --gates-learning-rate."
+        )
+    return gates.strongest(count)
+
+
+def _factors(gates: HeadGates, heads_left: dict[Site, list[int]]) -> dict[Site, Tensor]:
+    """ẑ goes into the weights. A head that is kept though its gate is closed would say nothing: it gets 1."""
+    factors = {}
+    for site, values in gates.values().items():
+        dead = [
+            number in heads_left[site] and value == 0 for number, value in zip(gates.heads[site], values, strict=True)
+        ]
+        factors[site] = values.masked_fill(values.new_tensor(dead).bool(), 1.0)
+    return factors
+
+
+def _ranked(work: Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
+    settings, file = work.settings, work.root / _KEPT
+    if file.is_file():
+        return {Site(*place): numbers for *place, numbers in _read(file)["kept"]}
+    subject = Subject(whole, work.ready.builder.tokenizer, name=settings.training.model)
+    scores = importance_scores if settings.method == "importance" else agreement_scores
+    texts = work.ready.parts.validation.take(TEXTS)
+    importance = scores(subject, texts, progress=settings.training.progress)
+    heads_left = top_heads(importance, wanted(settings, work.heads), settings.stacks)
+    with written_whole(file) as partial:
+        rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in heads_left.items()]
+        partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")
+    return heads_left

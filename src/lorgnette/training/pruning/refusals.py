@@ -1,0 +1,81 @@
+"""What `prune` cannot do, said in one line and, where it can be known, before anything is trained."""
+
+from collections.abc import Mapping, Sequence
+
+from lorgnette.attending import Site
+from lorgnette.errors import UserError
+from lorgnette.models.families import anatomy_of
+from lorgnette.training.arguments import processes
+from lorgnette.training.build import is_preset, opened
+from lorgnette.training.gates.run import wanted
+from lorgnette.training.pruning.export import refuse_without_packages
+from lorgnette.training.pruning.removal import count_heads
+from lorgnette.training.pruning.settings import PruningSettings
+from lorgnette.types import PreTrainedModel
+
+
+def refuse_settings(settings: PruningSettings) -> None:
+    if is_preset(settings.training):
+        raise UserError(
+            f"{settings.training.model!r} is a preset, not a trained model: train it first (lorgnette train "
+            f"{settings.training.model} …), then prune the folder that comes out."
+        )
+    if processes().num_processes > 1:
+        raise UserError("pruning runs in one process: start it without torchrun.")
+    if settings.onnx:
+        refuse_without_packages()
+
+
+def refuse_language_model(settings: PruningSettings) -> None:
+    """Say what is wrong before anything about the corpus is: no corpus makes a language model a classifier."""
+    training = settings.training
+    if is_preset(training):
+        return
+    checkpoint = opened(training)
+    names = [] if checkpoint.folder is None else checkpoint.config().architectures or []
+    if checkpoint.gguf is not None or any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
+        kind = names[0] if names else "a GGUF file"
+        raise UserError(
+            f"{training.model!r} is a language model ({kind}), and prune takes classifiers and translation models. "
+            "Rank its heads with `lorgnette look --lens importance`, and remove them with "
+            'lo.remove_heads(subject, ["3.7", …]).'
+        )
+
+
+def refuse_format(settings: PruningSettings, whole: PreTrainedModel) -> None:
+    known = any(base.__module__.startswith("transformers.models.") for base in type(whole).__mro__)
+    if settings.saved_as == "stock" and not known:
+        asked = "--uniform" if settings.uniform else "--format stock"
+        raise UserError(
+            f"{asked} is for models that transformers knows by itself; {type(whole).__name__} needs Lorgnette whatever "
+            "its size: leave it out."
+        )
+
+
+def refuse_count(settings: PruningSettings, whole: PreTrainedModel, heads: Mapping[Site, Sequence[int]]) -> None:
+    """What cannot be done with numbers of heads, said before anything is trained."""
+    if not settings.counts_heads:
+        return
+    modules = {id(each.module) for each in anatomy_of(whole).sites if each.site in heads}
+    if len(modules) < len(heads):
+        raise UserError(
+            f"the layers of {type(whole).__name__} share their heads, so there is no number of heads to keep: leave "
+            "--only out, and --keep is a share of the parameters."
+        )
+    if settings.keep is not None and wanted(settings, heads) < len(heads) and not settings.allow_empty:
+        raise UserError(
+            f"{wanted(settings, heads)} heads cannot be in {len(heads)} layers: a layer without heads is only its "
+            "feed-forward part. Pass --allow-empty to allow that, or keep more heads."
+        )
+
+
+def refuse_empty(settings: PruningSettings, model: PreTrainedModel) -> None:
+    empty = [
+        f"{name} layer {n + 1}" for name, layers in count_heads(model).items() for n, h in enumerate(layers) if not h
+    ]
+    if empty and not settings.allow_empty:
+        shown = ", ".join(empty[:4]) + (" …" if len(empty) > 4 else "")
+        raise UserError(
+            f"no head is left in {shown}: such a layer is only its feed-forward part. Pass --allow-empty to save it "
+            "(with --resume nothing is trained again), or keep more heads."
+        )

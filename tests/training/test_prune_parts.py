@@ -1,0 +1,323 @@
+"""`prune` under a budget of parameters, megabytes or time: what goes, what is said, and what it is compared with."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from test_prune import PARTS, base, same, weights  # noqa: F401
+from test_removal import made
+from test_removed_parts import near
+from tiny import inputs
+
+import lorgnette as lo
+from lorgnette.attending import Site
+from lorgnette.errors import UserError
+from lorgnette.models.families.layers import LAYER, UNITS, layers_of
+from lorgnette.training.distilling import TEMPERATURE, Teacher, distance
+from lorgnette.training.gates.gates import HeadGates
+from lorgnette.training.gates.hard_concrete import probability_open
+from lorgnette.training.gates.parts import PartGates
+from lorgnette.training.pruning import budget, speed
+from lorgnette.training.pruning.budget import equal_sizes
+from lorgnette.training.pruning.parts import parts_of
+from lorgnette.training.pruning.prune import prune
+from lorgnette.training.pruning.removal import remove_parts
+from lorgnette.training.pruning.settings import PruningSettings, size_of
+
+FAMILIES = (
+    "bert-classifier",
+    "distilbert",
+    "albert",
+    "mpnet",
+    "gpt2",
+    "llama",
+    "qwen3",
+    "marian",
+    "t5",
+    "own residual",
+)
+
+
+def size(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def settings(base, out, **changes):  # noqa: F811
+    given = {"model": str(base), "corpus": PARTS, "out": out, "epochs": 2, "batch_size": 32, "controls": 2}
+    return PruningSettings(**{**given, "onnx": False, "settle": 1, **changes})
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch):
+    monkeypatch.setattr(speed, "SECONDS", 0.04)
+    monkeypatch.setattr(budget, "SECONDS", 0.04)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prices_are_what_removal_saves(family):
+    """The priced cost of a choice is the number of parameters of the model that it leaves."""
+    model = made(family, torch.float32)
+    parts = parts_of(model)
+    assert parts.whole == size(model)
+    scores = torch.rand(len(parts.price), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for share in (0.3, 0.6, 0.9):
+        least = parts.least(empty=False)
+        limit = least + share * (parts.whole - least)
+        kept = parts.best(scores, limit)
+        left = remove_parts(model, kept)
+        assert float(parts.cost(parts.here(kept).double())) == pytest.approx(size(left), rel=1e-9)
+        assert size(left) <= limit
+        dearest = max(float(parts.price.max()), *parts.rest.values()) + 4 * float(parts.price.max())
+        assert size(left) >= limit - dearest - 0.3 * parts.whole, "the budget is used"
+        assert all(len(heads) for site, heads in kept.items() if (Site(site.stack, LAYER, site.layer)) not in kept)
+
+
+def test_the_best_choice_equals_a_search_over_thresholds():
+    """Small enough to try every prefix of the order; written without bisection."""
+    model = made("bert-classifier")
+    parts = parts_of(model)
+    scores = torch.rand(len(parts.price), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    limit = 0.6 * parts.whole
+    order = scores.argsort(descending=True).tolist()
+    costs = []
+    for count in range(len(order) + 1):
+        here = torch.zeros(len(order), dtype=torch.bool)
+        here[order[:count]] = True
+        costs.append(float(parts.cost(parts._needed(scores, here, empty=False).double())))
+    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(costs)), "more parts cost more"
+    best = max(count for count, cost in enumerate(costs) if cost <= limit)
+    here = torch.zeros(len(order), dtype=torch.bool)
+    here[order[:best]] = True
+    assert parts.best(scores, limit) == parts.kept(parts._needed(scores, here, empty=False))
+
+
+@pytest.mark.parametrize("family", ["bert-classifier", "llama", "marian", "albert", "t5"])
+def test_closed_gates_are_parts_that_are_gone(family):
+    model = made(family)
+    batch = inputs(model)
+    parts = parts_of(model)
+    gates = PartGates(parts, 0.5 * parts.whole, steps=10, temperature=0.33).to(torch.float64).eval()
+    scores = torch.rand(len(parts.price), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    kept = parts.best(scores, 0.7 * parts.whole)
+    with torch.no_grad():
+        gates.log_alpha.copy_(parts.here(kept).double() * 10 - 5)
+        layers = [layer for layer in parts.layers if layer in parts.place]
+        for layer in layers:  # a layer that goes has closed gates inside too
+            assert bool(kept[layer]) or not any(kept[site] for site in parts.layers[layer])
+    assert gates.remaining_heads() == kept
+    with torch.no_grad(), gates.hooked(model):
+        output = model(**batch)
+    expected = output["logits"] if "logits" in output else output[0]
+    small = remove_parts(model, gates.remaining_heads(), gates.values())
+    with torch.no_grad():
+        output = small(**batch)
+    near(output["logits"] if "logits" in output else output[0], expected, model, batch, 1e-7)
+
+
+def test_the_penalty_equals_a_loop():
+    """Σ_layer P(layer) (rest + Σ P(part) price), as a share of what can go, beyond the budget of this step."""
+    model = made("bert-classifier")
+    parts = parts_of(model)
+    gates = PartGates(parts, 0.5 * parts.whole, steps=10, temperature=0.33).to(torch.float64)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        gates.log_alpha.copy_(torch.randn(len(parts.price), dtype=torch.float64) * 3)
+    odds = probability_open(gates.log_alpha, 0.33, gates.stretch).tolist()
+    cost = parts.fixed
+    for layer in layers_of(model):
+        own = sum(p.numel() for p in layer.module.parameters())
+        inside = 0.0
+        for site in (Site("encoder", "self", layer.site.layer), layer.units_site):
+            for place in range(parts.place[site].start, parts.place[site].stop):
+                price = float(parts.price[place])
+                own, inside = own - price, inside + odds[place] * price
+        cost += odds[parts.place[layer.site].start] * (own + inside)
+    least = parts.least(empty=True)
+    share = (cost - least) / (parts.whole - least)
+    wanted = (0.5 * parts.whole - least) / (parts.whole - least)
+    assert gates.excess().item() == pytest.approx(share - 1), "at the first step everything may stay"
+    gates.steps = 3
+    assert gates.excess().item() == pytest.approx(share - (1 + 0.5 * (wanted - 1)))
+    gates.eval()
+    assert gates.excess().item() == pytest.approx(share - wanted)
+    gates.pressure = 2.5
+    assert gates.value.item() == pytest.approx(2.5 * max(0.0, share - wanted))
+
+
+def test_the_distance_from_the_teacher_equals_a_loop():
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    total = 0.0
+    for own, taught in zip(x.tolist(), y.tolist(), strict=True):
+        q, p = (np.exp(np.array(row) / TEMPERATURE) for row in (own, taught))
+        q, p = q / q.sum(), p / p.sum()
+        total += TEMPERATURE**2 * float((p * np.log(p / q)).sum())
+    assert float(distance(x, y)) == pytest.approx(total / 5)
+
+
+@pytest.mark.parametrize("family", ["bert-classifier", "marian"])
+def test_the_model_itself_has_nothing_to_learn_from_itself(family):
+    """And a model without a layer is compared at the others; padding does not count."""
+    model = made(family)
+    batch = inputs(model)
+    labels = torch.tensor([0, 1, 2]) if family == "bert-classifier" else batch["decoder_input_ids"]
+    batch["labels"] = labels
+    last = [layer.site for layer in layers_of(model)][-1]
+    small = remove_parts(model, {last: [], next(s for s in parts_of(model).sites if s.kind == UNITS): range(5)})
+    for student, same_model in ((made(family), True), (small, False)):
+        teacher = Teacher(made(family), 1.0)
+        with teacher.watching(student), torch.no_grad():
+            found = teacher.loss(student(**batch).logits, batch)
+            assert (float(found) < 1e-12) == same_model
+            changed = {**batch, "input_ids": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, 7)}
+            again = teacher.loss(student(**changed).logits, changed)
+        assert float(again) == pytest.approx(float(found), abs=1e-9)
+
+
+def test_half_of_the_parameters(base, tmp_path, capsys):  # noqa: F811
+    done = prune(settings(base, tmp_path / "out", keep=0.5, progress=True, scratch=True))
+    record = done.record
+    whole = hf.AutoModelForSequenceClassification.from_pretrained(base)
+    layers = sum(p.numel() for layer in layers_of(whole) for p in layer.module.parameters())
+    assert record["parameters"]["before"] - record["parameters"]["after"] >= layers / 2
+    assert record["parameters"]["after"] > record["parameters"]["before"] - 0.75 * layers
+    assert set(record["forecast"]) == {"heads", "units", "layers"}
+    assert len(record["controls"]["random"]) == 2
+    assert 0 <= record["controls"]["magnitude"] <= 1
+    assert record["tuned"]["epochs"] == 3
+    assert record["tuned"]["difference"]["interval"][0] <= record["tuned"]["difference"]["value"]
+    assert 0 <= record["scratch"]["accuracy"] <= 1
+    opened = lo.load(str(done.folder)).model
+    assert size(opened) == record["parameters"]["after"]
+    said = capsys.readouterr().err
+    assert "Removing all feed-forward units saves" in said
+    assert "--keep 0.5 is a share of the parameters of the layers" in said
+    assert not list(done.folder.parent.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"keep": 0.6, "method": "importance"},
+        {"keep": 0.5, "only": ("units",)},
+        {"keep": 0.6, "only": ("layers",), "settle": 0},
+        {"size": "20KB"},
+        {"speed": 1.05, "allow_empty": True},
+        {"keep": 0.5, "train": "none", "settle": 0},
+    ],
+)
+def test_budgets_of_every_kind(base, tmp_path, changes):  # noqa: F811
+    done = prune(settings(base, tmp_path / "out", **changes))
+    record = done.record
+    assert record["parameters"]["after"] < record["parameters"]["before"]
+    if "size" in changes:
+        assert record["bytes"]["after"] <= 20_000
+    only = changes.get("only", ())
+    if only == ("units",):
+        assert record["heads"]["before"] == record["heads"]["after"]
+        assert record["layers"]["before"] == record["layers"]["after"]
+    if only == ("layers",):
+        assert len(record["layers"]["after"]["encoder"]) == 1
+
+
+def test_an_interrupted_budget_goes_on_to_the_same_weights(base, tmp_path, monkeypatch):  # noqa: F811
+    given = {"evaluate_every": 2, "keep": 0.5}
+    whole = prune(settings(base, tmp_path / "whole", **given))
+    real = HeadGates.advance
+
+    def breaks(self):
+        real(self)
+        if self.steps == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(HeadGates, "advance", breaks)
+    with pytest.raises(KeyboardInterrupt, match="--resume goes on"):
+        prune(settings(base, tmp_path / "broken", **given))
+    monkeypatch.setattr(HeadGates, "advance", real)
+    resumed = prune(settings(base, tmp_path / "broken", **given, resume=True))
+    assert same(weights(resumed.folder), weights(whole.folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"size": "60"}, "such as 60MB. Got '60'"),
+        ({"size": "0MB"}, "such as 60MB"),
+        ({"speed": 1.0}, "`speed` must be a number above 1"),
+        ({"keep": 0.5, "size": "1MB"}, "`keep` and `size` are two budgets"),
+        ({"speed": 2.0, "weight": 0.1}, "`speed` sets how much remains"),
+        ({"only": ("units",)}, "Without a budget only heads go"),
+        ({"keep": 0.5, "only": ("unit",)}, "Did you mean 'units'"),
+        ({"keep": 0.5, "method": "agreement"}, "'agreement' ranks heads"),
+        ({"keep": 0.5, "method": "importance", "only": ("layers",)}, "not layers"),
+        ({"keep": 0.5, "uniform": True, "only": ("heads",)}, "omit `only`"),
+        ({"keep": 0.5, "over": "sum"}, "`over` is for a penalty on the number of heads"),
+        ({"keep": 0.5, "only": ("heads",), "scratch": True}, "`scratch` is for budgets"),
+    ],
+)
+def test_wrong_budgets_are_told_before_anything_is_read(changes, said, tmp_path):
+    with pytest.raises(UserError, match=said) as refused:
+        settings("nowhere", tmp_path / "out", **changes)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"keep": 0.001}, r"`keep` 0.001 cannot be reached: 0\.\d+ of the parameters"),
+        ({"size": "1KB"}, "`size` 1KB cannot be reached: .* MB remain"),
+        ({"speed": 500.0}, "`speed` 500 cannot be reached: .* times as fast here"),
+        ({"keep": 0.2, "only": ("layers",)}, r"only layers may go"),
+        ({"keep": 0.2, "only": ("heads",)}, "2 heads cannot|cannot be in 2 layers|no head is left"),
+        ({"keep": 0.5, "uniform": True}, "--uniform is for models that transformers knows by itself"),
+    ],
+)
+def test_budgets_that_cannot_be_reached(base, tmp_path, changes, said, monkeypatch):  # noqa: F811
+    """Said before training."""
+    monkeypatch.setattr(HeadGates, "advance", lambda self: pytest.fail("it trained"))
+    if changes == {"keep": 0.2, "only": ("heads",)}:
+        changes = {"keep": 0.1, "only": ("heads",)}
+    with pytest.raises(UserError, match=said):
+        prune(settings(base, tmp_path / "out", **changes))
+
+
+def test_sizes():
+    assert [size_of(said) for said in ("60MB", "1.5 kb", "2GB", "7B")] == [60_000_000, 1500, 2_000_000_000, 7]
+
+
+def test_equal_sizes_are_equal():
+    model = made("bert-classifier")
+    parts = parts_of(model, only=("units", "layers"))
+    scores = torch.rand(len(parts.price), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for share in (0.9, 0.7, 0.5):
+        kept = equal_sizes(parts, scores, share * parts.whole)
+        left = {
+            len(units)
+            for site, units in kept.items()
+            if site.kind == UNITS and kept[Site(site.stack, LAYER, site.layer)]
+        }
+        assert len(left) == 1
+        assert float(parts.cost(parts.here(kept).double())) <= share * parts.whole
+
+
+def test_equal_sizes_open_in_transformers(tmp_path):
+    """--uniform: an ordinary checkpoint, as small as the pruned model."""
+    from tiny import tiny_model, tokenizer
+
+    from lorgnette.training import TrainingSettings, train
+
+    model = tiny_model("bert")
+    model.save_pretrained(tmp_path / "tiny")
+    tokenizer("bert").save_pretrained(tmp_path / "tiny")
+    trained = train(TrainingSettings(str(tmp_path / "tiny"), PARTS, tmp_path / "base", epochs=1, batch_size=32)).folder
+    done = prune(settings(trained, tmp_path / "out", keep=0.5, uniform=True, epochs=1))
+    config = json.loads((done.folder / "config.json").read_text())
+    assert config["model_type"] == "bert"
+    assert "kept_units" not in config
+    opened = hf.AutoModelForSequenceClassification.from_pretrained(done.folder)
+    assert type(opened).__name__ == "BertForSequenceClassification"
+    assert size(opened) == done.record["parameters"]["after"] < done.record["parameters"]["before"]
+    assert 0 <= done.record["controls"]["free"] <= 1
+    assert "transformers import" in (done.folder / "README.md").read_text()
