@@ -74,7 +74,7 @@ def _always_causal(plain):
 def test_a_model_that_is_captured_wrongly_only_without_padding_is_caught(monkeypatch):
     encoder = Subject(model_of_type("splinter"), tokenizer("gpt2"))
     module = sys.modules["lorgnette.attending.attend"]  # the function has the same name
-    monkeypatch.setattr(module, "_scores", _always_causal(module._scores))
+    monkeypatch.setattr(module, "scores_of", _always_causal(module.scores_of))
     failed = _failed(encoder)
     assert set(failed) == {"outputs unchanged", "outputs = eager outputs", "weights = eager weights"}
     assert all(detail.endswith(("(with one text without padding)", "(with no mask)")) for detail in failed.values())

@@ -19,7 +19,7 @@ from lorgnette.explaining.rules import RULES, Heads, Rules, ruled, unruled
 from lorgnette.explaining.target import Target, explained, fixed, named
 from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
-from lorgnette.models.linear import is_linear
+from lorgnette.models.linear import is_linear, is_quantised_map
 from lorgnette.models.norms import is_norm
 from lorgnette.models.offloading import parameter
 from lorgnette.models.switching import evaluating
@@ -330,7 +330,8 @@ def _without_texts(subject: Subject, batch: Batch) -> set[int]:
 
 
 def biased_modules(model: nn.Module) -> list[nn.Module]:
-    return [m for m in model.modules() if (is_linear(m) or is_norm(m)) and getattr(m, "bias", None) is not None]
+    maps = (m for m in model.modules() if is_linear(m) or is_quantised_map(m) or is_norm(m))
+    return [module for module in maps if getattr(module, "bias", None) is not None]
 
 
 def _refuse_unruled(subject: Subject, rules: Rules) -> None:

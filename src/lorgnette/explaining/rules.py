@@ -27,7 +27,7 @@ from lorgnette.explaining.relevance import (
     without_bias,
 )
 from lorgnette.models.classifier.layers import PureNorm
-from lorgnette.models.linear import is_linear, linear_weights
+from lorgnette.models.linear import is_linear, is_quantised_map, linear_weights
 from lorgnette.models.norms import NormForm, is_norm, norm_form, norm_rate
 from lorgnette.models.offloading import parameter
 
@@ -142,7 +142,8 @@ def norm_by_taylor(module: Any, x: Tensor, value: Tensor) -> Tensor:
 
 def linear_by_sign(module: Any, x: Tensor, value: Tensor) -> Tensor:
     """A linear map by the αβ-rule."""
-    weight, bias = linear_weights(module)
+    with torch._C._EnableTorchFunction():  # a quantised weight unpacks itself by it
+        weight, bias = linear_weights(module)
     return alpha_beta.linear(x, value, weight, bias)
 
 
@@ -204,7 +205,7 @@ def ruled(model: nn.Module, rules: Rules) -> Iterator[None]:
 def _rule(module: nn.Module, rules: Rules) -> ModuleRule | None:
     if is_norm(module):
         return rules.norm
-    if is_linear(module):
+    if is_linear(module) or is_quantised_map(module):
         return rules.linear
     if is_activation(module) and (pass_on := rules.activation) is not None:
         return lambda module, x, value: pass_on(x, value)

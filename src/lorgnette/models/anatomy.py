@@ -93,10 +93,16 @@ class AttentionSite:
     unknown: Mapping[str, str] = field(default_factory=dict)
     """which of PARTS could not be proved, and why"""
 
+    @property
+    def maps(self) -> dict[str, nn.Module]:
+        """The modules of W_Q, W_K, W_V and W_O, as far as there are any."""
+        read = {"query": self.query, "key": self.key, "value": self.value}
+        found = {part: projection.module for part, projection in read.items() if projection is not None}
+        return found if self.output is None else {**found, "output": self.output}
+
     def lack(self, part: str) -> str | None:
         """Why a part of this site is unknown (it could not be proved, or its weights cannot be read), or None."""
-        maps = {"query": self.query, "key": self.key, "value": self.value}
-        module = self.output if part == "output" else getattr(maps.get(part), "module", None)
+        module = self.maps.get(part)
         if part in self.unknown or module is None:
             return self.unknown.get(part)
         reason = refusal(module)

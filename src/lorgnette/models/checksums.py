@@ -25,7 +25,7 @@ def checksums(model: nn.Module, like: Checksums | None = None) -> Checksums:
     out: dict[str, tuple[str, int]] = {}
     waiting: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
-        if tensor.is_meta:  # offloaded: read from its file for every pass
+        if not isinstance(tensor, Tensor) or tensor.is_meta:  # offloaded: read from its file for every pass
             continue
         kind = CRC if tensor.is_cpu else MIXED
         if like is not None and name in like:

@@ -11,8 +11,9 @@ import torch
 import transformers
 from torch import nn
 
-from lorgnette.errors import UserError, optional, outside
+from lorgnette.errors import UserError, optional, outside, reason
 from lorgnette.models.checksums import Checksums, bytes_of, checksums, plain
+from lorgnette.models.linear import is_plain, linear_state
 from lorgnette.models.offloading import is_offloaded, tensors
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
@@ -63,7 +64,10 @@ def load_model(
         files = (*files, *put_on(model, Path(adapter), allow_pickle=allow_pickle))
     refuse_unreadable(name, model)
     _refuse_not_finite(name, model)
-    model = model.eval() if place else model.eval().to(device)
+    _refuse_idle_maps(name, model)
+    if not place and next(model.parameters()).device != torch.device(device):  # some quantised models cannot be moved
+        model.to(device)
+    model.eval()
     return Loaded(name, files, model, tokenizer, missing, checksums(model))
 
 
@@ -151,11 +155,27 @@ def _without_new_parts(model: PreTrainedModel, missing: list[str]) -> tuple[PreT
     return model, tuple(missing)
 
 
+def _refuse_idle_maps(name: str, model: nn.Module) -> None:
+    """Quantised maps that do not act here: packed otherwise than the config says, or for another machine."""
+    kinds = {type(module): module for module in model.modules() if hasattr(module, "in_features")}
+    for module in kinds.values():
+        if is_plain(module) or is_offloaded(module):
+            continue
+        try:
+            linear_state(module)
+        except Exception as error:  # a layer of another package may raise anything
+            raise UserError(
+                f"A {type(module).__name__} of the model {name!r} does not run here ({reason(error)}). Use the machine "
+                "and the packages that it was quantised for, or the original model."
+            ) from error
+
+
 def _refuse_not_finite(name: str, model: nn.Module) -> None:
     """Parameters are finite; a buffer may hold an infinity (a mask, a word that is never said), and no NaN either."""
     parameters = dict(model.named_parameters())
-    for part, tensor in tensors(model):
-        if not bool(torch.isfinite(tensor).all() if part in parameters else not torch.isnan(tensor).any()):
+    for part, kept in tensors(model):
+        numbers = [tensor.float() if tensor.dtype.itemsize == 1 else tensor for tensor in plain(kept)]
+        if not all(bool(torch.isfinite(t).all() if part in parameters else not torch.isnan(t).any()) for t in numbers):
             raise UserError(
                 f"The weights of {name!r} contain NaN or infinity (in {part}): every number would be wrong. "
                 "Use a checkpoint from before training diverged."
@@ -163,10 +183,13 @@ def _refuse_not_finite(name: str, model: nn.Module) -> None:
 
 
 def refuse_unreadable(name: str, model: nn.Module) -> None:
-    """A model whose weights are not there as numbers: analyses would fail, or read something else."""
+    """A model whose weights are not in memory: analyses would fail."""
     for path, module in model.named_modules():
-        if "quantized" in type(module).__module__:
-            raise _quantised(name, path)
+        if type(module).__module__.startswith("torch.ao."):
+            raise UserError(
+                f"{name!r} is quantised by torch.ao ({path}), which is deprecated and hides its weights. Quantise it "
+                "by torchao, or use the original model."
+            )
         for leaf, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
             part = f"{path}.{leaf}" if path else leaf
             if tensor.is_meta and not is_offloaded(module):
@@ -174,15 +197,6 @@ def refuse_unreadable(name: str, model: nn.Module) -> None:
                     f"A part of {name!r} is not in memory ({part}, on the device meta): it has no numbers. Load its "
                     "weights: …from_pretrained(…)."
                 )
-            if tensor.is_quantized or tensor.dtype == torch.int8:
-                raise _quantised(name, part)
-
-
-def _quantised(name: str, part: str) -> UserError:
-    return UserError(
-        f"{name!r} is quantised ({part}), so its weights cannot be read. Load it without quantisation, in "
-        "bfloat16 if memory is short."
-    )
 
 
 CONFIG = "adapter_config.json"

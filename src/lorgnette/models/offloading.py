@@ -30,7 +30,8 @@ def parameter(module: Any, name: str) -> Tensor | None:
 
 def tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """All parameters and buffers of a checkpoint by name; offloaded ones are in memory one at a time."""
-    for name, tensor in sorted(model.state_dict().items()):
+    kept = {name: tensor for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
+    for name, tensor in sorted(kept.items()):
         path, _, leaf = name.rpartition(".")
         fetched = parameter(model.get_submodule(path), leaf) if tensor.is_meta else tensor
         assert fetched is not None

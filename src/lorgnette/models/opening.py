@@ -77,12 +77,7 @@ class Checkpoint:
 
     def config(self) -> PretrainedConfig:
         with self._opened("config.json", "Put the config.json that came with the weights beside them."):
-            config = transformers.AutoConfig.from_pretrained(self.source, **self._options)
-        if getattr(config, "quantization_config", None) is not None:
-            raise UserError(
-                f"{self.name!r} is a quantised model, whose weights cannot be read. Use the original model."
-            )
-        return config
+            return transformers.AutoConfig.from_pretrained(self.source, **self._options)
 
     def model(self, model_class: type[PreTrainedModel], **options: object) -> tuple[PreTrainedModel, Json]:
         """The model, and what its checkpoint lacks; one that has more than the model takes is refused."""

@@ -1,15 +1,18 @@
 """Proof, for every way to run a model, that captured attention is what the model computes."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from lorgnette.models.linear import TOLERANCE
+from lorgnette.models.linear import EXPLAINED, TOLERANCE, quantisation, rounds
 from lorgnette.models.proof import NOT_FINITE, PRECISE, Largest, Proof, proof_of
-from lorgnette.models.ways import ALONE, picture_ways, ways
+from lorgnette.models.quantised import unexplained, unrounded
+from lorgnette.models.switching import evaluating
+from lorgnette.models.ways import ALONE, Run, picture_ways, ways
 from lorgnette.subject import Subject
 from lorgnette.texts.example import Example
 
@@ -47,7 +50,8 @@ def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[
     def run(**inputs: object) -> ModelOutput:
         return subject.model(**inputs, output_hidden_states=True, return_dict=True)
 
-    proof = proof_of(subject.model, subject.anatomy, found, run)
+    with unrounded(subject.model):
+        proof = proof_of(subject.model, subject.anatomy, found, run)
     if proof.failed is not None:
         way, why = proof.failed
         return [Check("capture", False, f"with {way}: {why}")]
@@ -66,6 +70,7 @@ def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[
         _eager("weights = eager weights", "largest difference", subject, proof, proof.eager_weights),
         _small("weights · value = context", relative, proof.mixing, tolerance),
         _written(subject, proof, tolerance),
+        *_dequantised(subject, found[0].inputs, run),
         _small("rows sum to one", "largest deviation", proof.rows, wide),
         _small("padding receives nothing", "largest weight", proof.padding, 0.0),
         _swept(subject, proof, wide),
@@ -127,6 +132,30 @@ def _written(subject: Subject, proof: Proof, tolerance: float) -> Check:
         why = f"not known, and refused where it is needed: {lacking[0].lack('output')}"
         return Check(name, True, why, made=False)
     return _small(name, "largest relative difference", proof.written, tolerance)
+
+
+def _dequantised(subject: Subject, inputs: Mapping[str, Tensor], run: Run) -> list[Check]:
+    """Of a quantised model: whether its maps give on real inputs what W_Q, W_K, W_V and W_O give, but for rounding."""
+    modules: dict[int, nn.Module] = {}
+    for site in subject.anatomy.sites:
+        for part, module in site.maps.items():
+            if quantisation(module) is not None and site.lack(part) is None:
+                modules[id(module)] = module
+    if not modules:
+        return []
+    largest = Largest()
+
+    def compare(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        largest.take(torch.tensor(unexplained(module, given[0], output)), type(module).__name__)
+
+    with ExitStack() as undo, torch.no_grad(), evaluating(subject.model):
+        for module in modules.values():
+            undo.callback(module.register_forward_hook(compare).remove)
+        run(**inputs)
+    round_inputs = any(map(rounds, modules.values()))
+    what = f"differences are {largest.size:.2g} of what rounding {'inputs to 8 bits' if round_inputs else ''} explains"
+    detail = f"{' '.join(what.split())} (at most {EXPLAINED:g}), in {len(modules)} maps"
+    return [Check("quantised maps = x · W + b", largest.size <= EXPLAINED, detail)]
 
 
 def _sites(subject: Subject, proof: Proof) -> Check:

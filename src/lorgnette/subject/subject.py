@@ -22,6 +22,7 @@ from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.interface import padding_known
 from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.offloading import is_offloaded, refuse_offloaded
+from lorgnette.models.quantised import refuse_no_gradients
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
 from lorgnette.models.watching import refuse_compiled
@@ -148,7 +149,9 @@ class Subject(Facts):
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self.model.parameters()).dtype
+        """That of the first weights; of a quantised model, of the first that are not packed."""
+        kinds = [parameter.dtype for parameter in self.model.parameters()]
+        return next((kind for kind in kinds if kind in DTYPES.values()), kinds[0])
 
     @property
     def precision(self) -> str:
@@ -242,6 +245,8 @@ class Subject(Facts):
 
     def run(self, batch: Batch, **options: object) -> ModelOutput:
         """One forward pass, in evaluation mode."""
+        if torch.is_grad_enabled():
+            _ = self._passes_gradients
         try:
             with evaluating(self.model), padding_known(batch.inputs, batch.padded):
                 return self.model(**batch.inputs, **options)
@@ -252,6 +257,11 @@ class Subject(Facts):
                 f"{type(self.model).__name__} {self.name!r} does not know its padding token, so it takes one text at a "
                 "time. Set pad_token_id in its config.json (GPT-2: the id of <|endoftext|>)."
             ) from error
+
+    @cached_property
+    def _passes_gradients(self) -> bool:
+        refuse_no_gradients(self.name, self.model)
+        return True
 
     def example(self, text: str, pair: str | None = None, *, target: str | None = None) -> Example:
         """One text to analyse; `target` is its translation, for translation models."""

@@ -26,6 +26,7 @@ from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of,
 from lorgnette.models.families.table import drift, record_of
 from lorgnette.models.linear import TOLERANCE
 from lorgnette.models.proof import proof_of
+from lorgnette.models.quantised import unrounded
 from lorgnette.models.switching import eager, evaluating, switched
 from lorgnette.models.watching import sees_beside
 from lorgnette.models.ways import picture_ways, ways
@@ -52,9 +53,10 @@ def discovered(model: PreTrainedModel, inputs: Mapping[str, object] | None = Non
         given, real = small_batch(base, inputs if sees else None)
         family = record_of(model.config)
         blank = Anatomy("", (), sees=sees, stand_ins={} if family is None else family.stand_ins)
-        recorded = _explore(model, base, given, real, blank)
-        anatomy = replace(_anatomy(base, recorded, sees), sees=sees, stand_ins=blank.stand_ins)
-        _prove(base, anatomy, given)
+        with unrounded(model):
+            recorded = _explore(model, base, given, real, blank)
+            anatomy = replace(_anatomy(base, recorded, sees), sees=sees, stand_ins=blank.stand_ins)
+            _prove(base, anatomy, given)
         _KNOWN[model] = house, anatomy
     return _KNOWN[model][1]
 

@@ -1,0 +1,334 @@
+"""Quantised models: what reads weights reads those that the packed ones stand for, proved; the rest works as it is.
+
+GPTQ, AWQ and FP8 layers are packed here by hand, in the layout of those formats: their packages need a GPU.
+"""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from tiny import examples, subject
+from tiny.models import LLAMA, peaked
+from tiny.subjects import tokenizer
+from torch import nn
+
+import lorgnette as lo
+from lorgnette.errors import CaptureError, UserError
+from lorgnette.models.linear import linear_weights, refusal, rounds
+from lorgnette.models.quantised import unexplained, unrounded
+
+GROUP = 8
+NIBBLES = torch.arange(8) * 4
+
+
+class GPTQ(nn.Module):
+    """4 bits, eight inputs in an int32; a scale and a zero point for each output and group of inputs."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = base.in_features, base.out_features
+        numbers, self.scales, zeros = four_bits(base.weight.detach().T)
+        self.register_buffer("qweight", packed(numbers.mT).mT.contiguous())  # [in / 8, out]
+        self.register_buffer("qzeros", packed(zeros - 1))  # [group, out / 8]
+        self.register_buffer("g_idx", torch.arange(self.in_features) // GROUP)
+        self.bias = base.bias
+
+    def dequantised(self) -> torch.Tensor:
+        zeros = unpacked(self.qzeros) + 1
+        return (unpacked(self.qweight.mT).mT - zeros[self.g_idx]) * self.scales[self.g_idx]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = x @ self.dequantised().to(x)
+        return out if self.bias is None else out + self.bias
+
+
+class AWQ(GPTQ):
+    """4 bits, eight outputs in an int32, in an order of their own."""
+
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__(base)
+        numbers, self.scales, zeros = four_bits(base.weight.detach().T)
+        self.qweight, self.qzeros = (packed(self.shuffled(each)) for each in (numbers, zeros))
+
+    def shuffled(self, numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.unflatten(-1, (-1, 8))[..., self.order].flatten(-2)
+
+    def dequantised(self) -> torch.Tensor:
+        numbers, zeros = (
+            unpacked(each).unflatten(-1, (-1, 8))[..., self.order.argsort()].flatten(-2)
+            for each in (self.qweight, self.qzeros)
+        )
+        return (numbers - zeros[self.g_idx]) * self.scales[self.g_idx]
+
+
+class FP8(nn.Module):
+    """8-bit floats with a scale for each block, and inputs that are rounded to 8-bit floats too."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.bias = base.in_features, base.out_features, base.bias
+        blocks = base.weight.detach().unflatten(1, (-1, GROUP))
+        self.register_buffer("weight_scale_inv", blocks.abs().amax(-1, keepdim=True) / 448)
+        whole = (blocks / self.weight_scale_inv).flatten(1)
+        self.weight = nn.Parameter(whole.to(torch.float8_e4m3fn), requires_grad=False)
+
+    def dequantised(self) -> torch.Tensor:
+        return (self.weight.float().unflatten(1, (-1, GROUP)) * self.weight_scale_inv).flatten(1).T
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = (x.abs().amax(-1, keepdim=True) / 448).clamp(min=1e-12)
+        out = (x / scale).to(torch.float8_e4m3fn).to(x) * scale @ self.dequantised().to(x)
+        return out if self.bias is None else out + self.bias
+
+
+class Int8(FP8):
+    """8-bit weights, and inputs that are rounded to 127 steps of the largest number of each token."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__(base)
+        self.weight_scale_inv = base.weight.detach().abs().amax() / 127
+        self.weight = nn.Parameter((base.weight.detach() / self.weight_scale_inv).round().to(torch.int8), False)
+
+    def dequantised(self) -> torch.Tensor:
+        return (self.weight.float() * self.weight_scale_inv).T
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        step = (x.abs().amax(-1, keepdim=True) / 127).clamp(min=1e-12)
+        out = (x / step).round() * step @ self.dequantised().to(x)
+        return out if self.bias is None else out + self.bias
+
+
+def four_bits(weight):
+    """[in out] as numbers from 0 to 15, with the scales and zero points of groups of inputs."""
+    groups = weight.unflatten(0, (-1, GROUP))
+    low, high = groups.amin(1), groups.amax(1)
+    scales = (high - low).clamp(min=1e-6) / 15
+    zeros = (-low / scales).round().clamp(1, 15)
+    numbers = (groups / scales[:, None] + zeros[:, None]).round().clamp(0, 15).flatten(0, 1)
+    return numbers.to(torch.int64), scales, zeros.to(torch.int64)
+
+
+def packed(numbers):
+    """Eight numbers of 4 bits side by side in an int32."""
+    return (numbers.unflatten(-1, (-1, 8)) << NIBBLES).sum(-1).to(torch.int32)
+
+
+def unpacked(table):
+    return ((table.to(torch.int64)[..., None] >> NIBBLES) & 15).flatten(-2)
+
+
+FORMATS = {"gptq": GPTQ, "awq": AWQ, "fp8": FP8, "int8": Int8}
+
+
+def quantised(family, kind):
+    """A model with packed layers, and the same with the plain ones that they stand for."""
+    if family == "stablelm":  # which has no record
+        torch.manual_seed(0)
+        model = peaked(hf.StableLmForCausalLM(hf.StableLmConfig(**LLAMA)).eval())
+        own = lo.Subject(model, tokenizer("llama"))
+    else:
+        own = subject(family, dtype=torch.float32)
+    plain = copy.deepcopy(own.model)
+    for path, module in list(own.model.named_modules()):
+        if isinstance(module, nn.Linear) and "head" not in path and min(module.weight.shape) % 8 == 0:
+            layer = FORMATS[kind](module)
+            own.model.set_submodule(path, layer)
+            with torch.no_grad():
+                plain.get_submodule(path).weight.copy_(layer.dequantised().T)
+    return lo.Subject(own.model, own.tokenizer, name=kind), lo.Subject(plain, own.tokenizer, name="plain")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("family", ["llama", "bert", "stablelm"])
+def test_check_proves_the_maps(family, kind):
+    watched, _ = quantised(family, kind)
+    checks = {one.name: one for one in watched.check()}
+    assert all(one.ok and one.made for one in checks.values() if one.name != "every token has a vector"), checks
+    assert "rounding" in checks["quantised maps = x · W + b"].detail
+    assert ("inputs to 8 bits" in checks["quantised maps = x · W + b"].detail) == (kind in ("fp8", "int8"))
+
+
+@pytest.mark.parametrize("kind", ["gptq", "awq"])
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_results_are_those_of_dequantised_weights(family, kind):
+    watched, plain = quantised(family, kind)
+    names = "norms:sample=0,weights,circuits,rollout"
+    found, expected = (lo.look(each, examples(), names, progress=False) for each in (watched, plain))
+    for lens in ("norms", "weights", "circuits", "rollout"):
+        for name, values in expected[lens].data.items():
+            if values.dtype.kind == "f" and not name.endswith("_se"):
+                np.testing.assert_allclose(found[lens].data[name], values, rtol=2e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["fp8", "int8"])
+def test_norms_weigh_what_the_model_computed_by_the_dequantised_map(kind):
+    """Inputs are rounded, so the model is not the plain one; its norms are those of its own weights and values."""
+    watched, _ = quantised("llama", kind)
+    batch = watched.encode(examples())
+    with torch.no_grad():
+        seen = lo.attention(watched, **batch.inputs)
+    for site in watched.anatomy.sites:
+        record = seen.records[site.site]
+        output = site.output.dequantised().unflatten(0, (site.heads, -1))
+        vectors = torch.einsum("bhkd,hdm->bhkm", record["value"], output)
+        expected = record["weights"] * vectors.norm(dim=-1)[:, :, None]
+        norms = seen[f"decoder.{site.site.layer + 1}.norms"]
+        torch.testing.assert_close(norms, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_ablation_and_generation_work_as_they_are():
+    watched, plain = quantised("llama", "gptq")
+    batch = watched.encode(examples())
+    for each in (lo.effect(one, batch.inputs, without=["1.2"]).divergence for one in (watched, plain)):
+        assert float(torch.as_tensor(each).sum()) > 0
+    one, other = (each.trace("w7 w8 w9", generate=4) for each in (watched, plain))
+    assert one.generated is not None
+    assert one.pieces() == other.pieces()
+
+
+class Bent(FP8):
+    """Packed, and not linear."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).tanh()
+
+
+class Elsewhere(nn.Module):
+    """Packed, and the package that could multiply by it is not there."""
+
+    weight = None
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.in_features = base.in_features
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise ImportError("no kernel for this machine")
+
+
+@pytest.mark.parametrize(("layer", "why"), [(Bent, "is not one"), (Elsewhere, "no kernel for this machine")])
+def test_what_cannot_be_proved_is_refused_by_name(layer, why):
+    own = subject("bert", dtype=torch.float32)
+    for site in own.anatomy.sites:
+        site.layer.attention.output.dense = layer(site.output)
+    watched = lo.Subject(own.model, own.tokenizer)
+    name = f"W_O of encoder layer 1 is not known: the weights of its {layer.__name__} cannot be read.*{why}"
+    with pytest.raises(CaptureError, match=name):
+        lo.lens.get("norms").bind(watched)
+
+
+def test_a_wrong_weight_is_not_rounding():
+    torch.manual_seed(0)
+    map_, x = Int8(nn.Linear(64, 48)), torch.randn(200, 64)
+    x[:, 3] *= 30  # an outlier, which makes the steps coarse
+    assert rounds(map_)
+    with torch.no_grad():
+        assert 0.2 < unexplained(map_, x, map_(x)) < 1.5
+        off = copy.deepcopy(map_)
+        off.weight_scale_inv = map_.weight_scale_inv * 1.3
+        assert unexplained(map_, x, off(x)) > 1.5
+    assert refusal(map_) is None
+
+
+def test_maps_that_round_are_exact_while_they_are_compared_and_restored():
+    watched, plain = quantised("llama", "int8")
+    batch = watched.encode(examples())
+    with torch.no_grad():
+        before, expected = (one.run(batch).logits for one in (watched, plain))
+        with unrounded(watched.model):
+            torch.testing.assert_close(watched.run(batch).logits, expected, rtol=1e-3, atol=1e-4)
+        assert torch.equal(watched.run(batch).logits, before)
+        assert not torch.allclose(before, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["int8 weights", "int4 weights", "FP8 weights", "int8 weights and inputs"])
+def test_torchao(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantization = pytest.importorskip("torchao.quantization", reason="torchao is not installed")
+        from torchao.quantization.granularity import PerGroup
+
+        config = {
+            "int8 weights": quantization.Int8WeightOnlyConfig,
+            "int4 weights": lambda: quantization.IntxWeightOnlyConfig(torch.int4, PerGroup(8)),
+            "FP8 weights": quantization.Float8WeightOnlyConfig,
+            "int8 weights and inputs": quantization.Int8DynamicActivationInt8WeightConfig,
+        }[kind]()
+        own = subject("llama", dtype=torch.float32)
+        quantization.quantize_(own.model, config)
+        watched = lo.Subject(own.model, own.tokenizer, name=kind)
+        assert all(one.ok for one in watched.check()), watched.check()
+        assert len(watched.weights_hash) == 64
+        for site in watched.anatomy.sites:
+            for module in site.maps.values():
+                assert type(module.weight) is not nn.Parameter
+                torch.testing.assert_close(
+                    linear_weights(module)[0], module.weight.dequantize().T, rtol=1e-5, atol=1e-6
+                )
+        lo.look(watched, examples(), "norms:sample=0", progress=False)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_bitsandbytes(kind, device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bnb = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+        base = nn.Linear(64, 64)
+        made = {
+            "nf4": lambda: bnb.nn.Linear4bit(64, 64, quant_type="nf4", compute_dtype=torch.float32),
+            "int8": lambda: bnb.nn.Linear8bitLt(64, 64, has_fp16_weights=False, threshold=6.0),
+        }[kind]()
+        made.load_state_dict(base.state_dict())
+        made = made.to(device).eval()
+        if kind == "nf4":  # before the CPU packs it anew
+            expected = bnb.functional.dequantize_4bit(made.weight.data, made.weight.quant_state)
+        else:
+            made(torch.zeros(1, 64, device=device))  # which moves the scales to where they are used
+            expected = made.state.CB.float() * made.state.SCB[:, None] / 127
+        assert refusal(made) is None
+        weight, bias = linear_weights(made)
+        torch.testing.assert_close(weight.T.float(), expected.float(), rtol=1e-2, atol=1e-3)
+        torch.testing.assert_close(bias.float().cpu(), base.bias.detach(), rtol=1e-2, atol=1e-3)
+
+
+def test_a_checkpoint_whose_package_is_missing_is_one_line(tmp_path):
+    own = subject("bert", dtype=torch.float32)
+    own.model.config.quantization_config = {"quant_method": "gptq", "bits": 4, "group_size": 8}
+    own.model.save_pretrained(tmp_path)
+    own.tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="cannot be opened"):
+        lo.load(tmp_path)
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "voita2019", "voita2021"])
+def test_relevance_of_quantised_weights_is_that_of_the_dequantised(method):
+    watched, plain = quantised("bert", "gptq")
+    found, expected = (lo.explain(each, ["w7 w8 w9"], method).tokens for each in masked_models(watched, plain))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def masked_models(*subjects):
+    """With a head for classes, of which the relevance is asked."""
+    for each in subjects:
+        torch.manual_seed(0)
+        model = hf.BertForSequenceClassification(each.model.config).eval()
+        model.bert = each.model
+        yield lo.Subject(model, each.tokenizer)
+
+
+def test_gradients_through_inputs_that_are_rounded_are_refused():
+    watched, _ = quantised("llama", "int8")
+    for ask in (
+        lambda: lo.explain(watched, ["w7 w8 w9"], "attnlrp", lo.Next()),
+        lambda: lo.look(watched, examples(), "importance", progress=False),
+    ):
+        with pytest.raises(UserError, match="Gradients do not pass through 'int8': its Int8 rounds inputs"):
+            ask()
