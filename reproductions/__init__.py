@@ -25,6 +25,7 @@ STUDIES = (
     "stiff_or_sharp",
     "heavy_lifting",
     "norms_align",
+    "sink_as_bias",
 )
 
 

@@ -12,7 +12,6 @@ STUDY = Study(
         "pooled",
         "within-heads",
         "paradox",
-        "paradox-every-length",
         "layers-carry",
         "relative",
         "longer",

@@ -21,6 +21,8 @@ from reproductions.cancellation_by_layer.readings import Readings, level
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
 
+_CLOSE = 0.25
+"""How far a number may be from another, as a share of it, to be called about the same."""
 _SMALL, _CLEAR = 0.1, 0.3
 """Small and medium correlations by Cohen's (1988) convention."""
 
@@ -46,6 +48,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
             for name, key in (("weight", "sent_weight"), ("norm", "sent_norm"), ("change", "change"))
         },
         "models": models,
+        "off": [m for m, one in models.items() if abs(one["change_ratio"] / one["sent_norm_ratio"] - 1) > _CLOSE],
         "lengths": r.lengths,
         "usual": USUAL,
         "longest": LENGTHS[-1],
@@ -55,7 +58,6 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "large_long": LARGE_LONG,
         "large_models": [model for model in LARGE_MODELS if model in models],
         "sentences": SENTENCES,
-        "reversed": [model for model, one in models.items() if one["pooled"] < 0 < one["within_heads"]],
         "loss_alike": len({claims[f"{m}-loss"].estimate.value > 0 for m in LOSS if f"{m}-loss" in claims}) == 1,
         "loss_models": [model for model in LOSS if f"{model}-loss" in claims],
     }
