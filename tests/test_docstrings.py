@@ -27,6 +27,7 @@ def world():
     return {
         "lo": lo, "torch": torch, "subject": subject, "model": subject.model, "tokenizer": subject.tokenizer,
         "translator": translator, "aligned": aligned, "aligner": lo.align(translator, aligned, progress=False),
+        "streaming": lo.stream(gpt2(), ["the cat sat on the mat ."] * 9, sinks=1, window=2, progress=False),
         "texts": TEXTS, "inputs": dict(inputs), "results": results, "language_model": gpt2(),
     }  # fmt: skip
 

@@ -37,6 +37,8 @@ from lorgnette.looking.aligning import align as align
 from lorgnette.looking.look import look as look
 from lorgnette.looking.merging import merge as merge
 from lorgnette.looking.shards import Shard as Shard
+from lorgnette.looking.streaming import StreamingHeads as StreamingHeads
+from lorgnette.looking.streaming import stream as stream
 from lorgnette.models.families.verified import families as families
 from lorgnette.models.tapping import tapped as tapped
 from lorgnette.reporting import Comparison as Comparison

@@ -30,6 +30,7 @@ from lorgnette.cli.report import report
 from lorgnette.cli.reproduce import reproduce
 from lorgnette.cli.serve import serve
 from lorgnette.cli.sources import sources
+from lorgnette.cli.stream import stream
 from lorgnette.cli.trace import trace
 from lorgnette.cli.train import train
 from lorgnette.errors import UserError
@@ -169,6 +170,7 @@ _COMMANDS: dict[Callable[..., None], str] = {
     rationales: "",
     sources: "Look",
     align: "Look",
+    stream: "Look",
     train: "Train",
     prune: "Train",
     report: "Show",

@@ -77,7 +77,7 @@ def links_from(given: Any, where: str) -> Links:
         ) from error
 
 
-def given_alignments(gold: str | Path | Mapping[str, Any], *, first: int = 0) -> dict[str, Links]:
+def given_alignments(gold: str | Path | Mapping[str, object], *, first: int = 0) -> dict[str, Links]:
     """Gold links by example id, from a file or a mapping."""
     if isinstance(gold, Mapping):
         return {str(key): links_from(value, f"alignment of {key!r}") for key, value in gold.items()}

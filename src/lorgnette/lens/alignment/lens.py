@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -53,7 +53,7 @@ class Alignment(Lens):
     summary: ClassVar[str] = "word alignment of a translation model's cross-attention, against gold links (AER)"
     reads = frozenset({"cpu"})
 
-    def __init__(self, gold: str | Path | Mapping[str, Any] | None = None, first: Literal[0, 1] = 0) -> None:
+    def __init__(self, gold: str | Path | Mapping[str, object] | None = None, first: Literal[0, 1] = 0) -> None:
         super().__init__()
         self.gold: dict[str, Links] | None = None if gold is None else given_alignments(gold, first=first)
 

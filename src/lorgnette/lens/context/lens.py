@@ -1,7 +1,7 @@
 """Which heads need the long context? Their attention near and far, and the loss when they see sinks and a window."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -55,7 +55,8 @@ class Context(Lens):
     that distant queries predict, so that it does not depend on how long a text is. The head's scores are masked before
     the softmax, and everything behind it is computed anew: exact. `shared_change` masks all heads that share keys and
     values, as only together they let the cache drop a key (grouped-query attention). Texts of at most `sinks` +
-    `window` tokens count for nothing. `losses=False` leaves out the passes with a masked head.
+    `window` tokens count for nothing. `losses=False` leaves out the passes with a masked head, `"shared"` those with a
+    single one where keys are shared.
 
     What it does not tell you: that several heads can be masked together. And a head that this corpus does not need far
     away may be needed for other texts.
@@ -70,7 +71,7 @@ class Context(Lens):
         sinks: Annotated[int, Interval(0)] = 4,
         windows: Annotated[Sequence[Annotated[int, Interval(1)]], NotEmpty()] = (16, 64, 256),
         window: Annotated[int, Interval(1)] = 64,
-        losses: bool = True,
+        losses: bool | Literal["shared"] = True,
     ) -> None:
         super().__init__()
         self.stream = Stream(sinks, window)
@@ -85,7 +86,8 @@ class Context(Lens):
         self.retrieval_pairs: Pairs = Pairs(self.of_retrieval, "retrieval_excess")
         if self.losses:
             self.grouped: bool = any(each.groups < each.heads for each in subject.anatomy.sites)
-            self.changes: tuple[str, ...] = CHANGES if self.grouped else CHANGES[:1]
+            together = CHANGES[1:] if self.losses == "shared" else CHANGES
+            self.changes: tuple[str, ...] = together if self.grouped else CHANGES[:1]
             self.of_changes: Moments = Moments(self, self.changes)
             self.pairs: list[Pairs] = [Pairs(self.of_changes, name) for name in self.changes]
             self.of_loss: Moments = Moments(self, "loss", at="corpus")
@@ -131,9 +133,9 @@ class Context(Lens):
 
     def _jobs(self, heads: int, groups: int) -> list[tuple[int, slice]]:
         """Which of `changes`, and which heads are masked together: each alone, then those that share their keys."""
-        alone = [(0, slice(head, head + 1)) for head in range(heads)]
-        each = heads // groups
-        return alone + [(1, slice(start, start + each)) for start in range(0, heads if self.grouped else 0, each)]
+        sizes = {"loss_change": 1, "shared_change": heads // groups}
+        steps = [(row, sizes[name]) for row, name in enumerate(self.changes)]
+        return [(row, slice(start, start + each)) for row, each in steps for start in range(0, heads, each)]
 
     def compute(self) -> Result:
         """Masses by window, and the change of the loss for each head, alone and with those that share its keys."""

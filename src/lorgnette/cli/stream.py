@@ -1,0 +1,81 @@
+"""`lorgnette stream MODEL -c CORPUS`: which key heads can forget the middle of a long text."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lorgnette.cli import options
+from lorgnette.cli.fields import unpacked
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@unpacked
+def stream(
+    model: options.Model,
+    corpus: options.Corpus,
+    loss: Annotated[float, typer.Option(min=0, help="By how much the loss may rise, in nats per token.")] = 0.01,
+    sinks: Annotated[int, typer.Option(min=0, metavar="N", help="First tokens that a streaming head keeps.")] = 4,
+    window: Annotated[int, typer.Option(min=1, metavar="N", help="Last tokens that it keeps.")] = 64,
+    draws: Annotated[int, typer.Option(min=1, metavar="N", help="Random sets of each size to compare with.")] = 3,
+    development: Annotated[float, typer.Option(help="Share of the texts to rank heads on.")] = 0.5,
+    split: options.Split = None,
+    text_column: options.TextColumn = "text",
+    limit: options.Limit = None,
+    truncate: options.Truncate = False,
+    out: options.Out = None,
+    seed: options.Seed = 0,
+    data: options.Data = None,
+    *,
+    opening: options.Opening,
+) -> None:
+    """Find the key heads of a causal model that can forget all but the first and the last tokens of a long text.
+
+    Key heads are ranked on one part of the texts, by the loss without their far context, and the least needed are
+    masked together. As many stream as raise the loss by at most --loss there; the table shows the other part, beside
+    random sets of key heads. With --out, a folder with full_attention_heads.tsv and config.json is written, the format
+    of DuoAttention, which kvpress reads too, and heads.csv and curve.csv.
+
+    [bold]Examples[/bold]
+
+      lorgnette stream HuggingFaceTB/SmolLM2-135M -c long.txt --out runs/pattern
+      lorgnette stream HuggingFaceTB/SmolLM2-135M -c wikitext2 --limit 40 --window 256 --loss 0.02
+    """
+    from lorgnette.looking.streaming import cost
+    from lorgnette.looking.streaming import stream as find
+    from lorgnette.texts import corpus as open_corpus
+
+    texts = open_corpus(corpus, split=split, data=data, limit=limit, text_column=text_column)
+    subject = opening.load(model)
+    typer.echo(cost(subject, draws), err=True)
+    found = find(
+        subject, texts, loss=loss, sinks=sinks, window=window, draws=draws, development=development, seed=seed,
+        truncate=truncate,
+    )  # fmt: skip
+    _show(found.curve(), f"increase of the loss on {found.texts[1]:,} texts (nats per token, 95 % CI)")
+    total, change = len(found.needs), found.change
+    typer.echo(
+        f"{found.chosen} of {total} key heads stream: they raise the loss on {found.texts[0]:,} development texts by "
+        f"at most {loss:g}, on the other {found.texts[1]:,} by {change.value:.4f} ({change.low:.4f} to "
+        f"{change.high:.4f}). Of the cache for 4,096 tokens {found.saved(4096):.0%} is saved, for 32,768 tokens "
+        f"{found.saved(32768):.0%}."
+    )
+    if out is not None:
+        typer.echo(f"The pattern is in {found.save(out)}")
+
+
+def _show(frame: "pd.DataFrame", title: str) -> None:
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    for name in ("key heads", "share", "least needed", "random", "random − least needed"):
+        table.add_column(name, justify="right")
+    for row in frame.to_dict("records"):
+        pairs = [("change", "low", "high"), ("random", "random_low", "random_high"),
+                 ("under_random", "under_random_low", "under_random_high")]  # fmt: skip
+        cells = [f"{row[value]:+.4f} ({row[low]:+.4f} to {row[high]:+.4f})" for value, low, high in pairs]
+        table.add_row(str(row["key_heads"]), f"{row['share']:.0%}", *cells)
+    out().print(table)

@@ -1,0 +1,245 @@
+"""Which key heads can stream: ranked on some texts, masked together on others, written for the tools that use it."""
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import xarray as xr
+
+from lorgnette import axes
+from lorgnette.constraints import Interval, check
+from lorgnette.display import Facts
+from lorgnette.errors import UserError
+from lorgnette.files import folder_written_whole
+from lorgnette.lens.context.lens import Context
+from lorgnette.lens.context.together import CHOICE, COUNT, LEAST, RANDOM, KeyHead, StreamedTogether
+from lorgnette.lens.context.windowed import Stream
+from lorgnette.looking.look import look
+from lorgnette.looking.texts import Texts
+from lorgnette.results import Result
+from lorgnette.statistics.estimate import Estimate
+from lorgnette.subject import Subject
+from lorgnette.texts import as_examples, texts_of
+from lorgnette.texts.annotated import share
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEPS = 8
+"""Sizes of sets that are tried: so many even steps up to all key heads."""
+PATTERN, CONFIG = "full_attention_heads.tsv", "config.json"
+"""The files of an attention pattern of DuoAttention, which kvpress reads too."""
+
+
+@dataclass(frozen=True, repr=False)
+class StreamingHeads(Facts):
+    """Which key heads of a causal model can forget all but the first and the last tokens, and what that costs.
+
+    >>> streaming.to_dataframe().columns.tolist()[:4]
+    ['layer', 'key_head', 'change', 'change_se']
+    """
+
+    subject: str
+    stream: Stream
+    needs: "pd.DataFrame"
+    tried: Result
+    """the change of the loss on the test texts, by number of key heads, for the least needed and for random ones"""
+    chosen: int
+    """how many key heads stream: the most whose loss on the development texts rises by at most `loss`"""
+    loss: float
+    texts: tuple[int, int]
+    """long enough texts to rank on, and to test on"""
+
+    def facts(self) -> dict[str, object]:
+        total = len(self.needs)
+        said: dict[str, object] = {"streaming": f"{self.chosen} of {total} key heads ({self.chosen / total:.0%})"}
+        if self.chosen:
+            found = self.change
+            said["loss"] = f"{found.value:+.4f} [{found.low:+.4f}, {found.high:+.4f}] nats per token on held-out texts"
+        return said
+
+    def __repr__(self) -> str:
+        return f"StreamingHeads({'; '.join(f'{name} {value}' for name, value in self.facts().items())})"
+
+    @property
+    def change(self) -> Estimate:
+        """How far the loss on the test texts rises when the chosen key heads stream together."""
+        if not self.chosen:
+            return Estimate(0.0, 0.0, self.texts[1])
+        return self._estimate("change", {CHOICE: LEAST, COUNT: self.chosen})
+
+    def saved(self, tokens: int) -> float:
+        """The share of the cache of keys and values that is saved for a text of so many tokens."""
+        return self.chosen / len(self.needs) * max(0.0, 1 - self.stream.size / max(1, tokens))
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """A row per key head, the least needed first: the change of the loss without the far context, and its kind."""
+        return self.needs.assign(kind=np.where(np.arange(len(self.needs)) < self.chosen, "streaming", "retrieval"))
+
+    def curve(self) -> "pd.DataFrame":
+        """The change of the loss on the test texts by number of key heads that stream, beside random sets as large."""
+        import pandas as pd
+
+        rows = []
+        for count in self.tried.data[COUNT].values.tolist():
+            least, drawn = (self._estimate("change", {CHOICE: which, COUNT: count}) for which in (LEAST, RANDOM))
+            gain = self._estimate("under_random", {COUNT: count})
+            rows.append({
+                "key_heads": count, "share": count / len(self.needs),
+                "change": least.value, "low": least.low, "high": least.high,
+                "random": drawn.value, "random_low": drawn.low, "random_high": drawn.high,
+                "under_random": gain.value, "under_random_low": gain.low, "under_random_high": gain.high,
+            })  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def pattern(self) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+        """[layer key_head]: 0 for the least needed, 1 for the most needed, in even steps between.
+
+        DuoAttention and kvpress let a given share of the key heads stream, those of the lowest numbers.
+        """
+        layers = self.needs.groupby("layer")["key_head"].max()
+        if layers.nunique() != 1 or self.needs.groupby("layer").size().nunique() != 1:
+            raise UserError(
+                f"The layers of {self.subject!r} have different numbers of key heads, and the format has none for that."
+            )
+        numbers = {layer: row for row, layer in enumerate(layers.index)}
+        out = np.zeros((len(numbers), int(layers.iloc[0])))
+        for place, row in enumerate(self.needs.itertuples()):
+            out[numbers[row.layer], row.key_head - 1] = place / max(1, len(self.needs) - 1)
+        return out
+
+    def save(self, folder: "str | PathLike[str]") -> Path:
+        """Write the pattern in the format of DuoAttention (kvpress reads it too), and the two tables as CSV."""
+        pattern, files = self.pattern(), {PATTERN, CONFIG, "heads.csv", "curve.csv"}
+        with folder_written_whole(folder, lambda _: files) as partial:
+            np.savetxt(partial / PATTERN, pattern, delimiter="\t")
+            config = {
+                "model_name": self.subject, "sink_size": self.stream.sinks, "recent_size": self.stream.window,
+                "sparsity": self.chosen / len(self.needs),
+            }  # fmt: skip
+            (partial / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            self.to_dataframe().to_csv(partial / "heads.csv", index=False)
+            self.curve().to_csv(partial / "curve.csv", index=False)
+        return Path(folder)
+
+    def _estimate(self, variable: str, at: dict[str, str | int]) -> Estimate:
+        found = Estimate.of(self.tried.data, variable, at)
+        return Estimate(float(found.value), float(found.se), int(found.count))
+
+
+def stream(
+    subject: Subject,
+    corpus: Texts,
+    *,
+    loss: float = 0.01,
+    sinks: int = 4,
+    window: int = 64,
+    draws: int = 3,
+    development: float = 0.5,
+    seed: int = 0,
+    truncate: bool = False,
+    progress: bool = True,
+) -> StreamingHeads:
+    """Find the key heads that can forget all but the first and the last tokens: the command `lorgnette stream`.
+
+        >>> streaming = lo.stream(language_model, ["the cat sat on the mat ."] * 9, sinks=1, window=2, progress=False)
+        >>> streaming.save("pattern").name
+        'pattern'
+
+    On the development texts, every key head (all query heads that share keys and values) is masked alone, which ranks
+    them, and the least needed are masked together, in eight sizes: as many stream as raise the loss by at most `loss`
+    nats per token. On the test texts, the same sets are compared with `draws` random sets of each size. A hash of its
+    id puts a share `development` of the texts among the former. Xiao et al. 2024, "DuoAttention".
+
+    What it does not tell you: what the model loses on other texts. A corpus in which nothing distant matters lets every
+    head stream; give texts whose next words depend on what stands far before them.
+    """
+    for name, value, annotation in (
+        ("loss", loss, Annotated[float, Interval(0)]), ("sinks", sinks, Annotated[int, Interval(0)]),
+        ("window", window, Annotated[int, Interval(1)]), ("draws", draws, Annotated[int, Interval(1)]),
+    ):  # fmt: skip
+        check(value, annotation, name)
+    examples = as_examples(texts_of(corpus))
+    early = [each for each in examples if share(f"part/{each.id}") < development]
+    late = [each for each in examples if not share(f"part/{each.id}") < development]
+    kept = Stream(sinks, window)
+    if min(len(early), len(late)) < 2:
+        raise UserError(
+            f"{len(early)} texts to rank heads on and {len(late)} to test them on: two of each are needed. Give "
+            "more texts."
+        )
+    lens = Context(sinks, (window,), window, losses="shared")
+    ranked = look(subject, early, [lens], truncate=truncate, progress=progress)["context"]
+    order, needs = _ranking(subject, ranked)
+    sizes = sorted({max(1, round(len(order) * step / STEPS)) for step in range(1, STEPS + 1)})
+    own = {size: [order[:size]] for size in sizes}
+    first = _together(subject, early, kept, own, truncate, progress)
+    rises = first.data["change"].sel({CHOICE: LEAST})
+    fitting = [size for size in sizes if float(rises.sel({COUNT: size})) <= loss]
+    dice = random.Random(seed)
+    drawn = {size: [order[:size], *(dice.sample(order, size) for _ in range(draws))] for size in sizes}
+    tried = _together(subject, late, kept, drawn, truncate, progress)
+    texts = int(first.data["loss_count"]), int(tried.data["loss_count"])
+    return StreamingHeads(subject.name, kept, needs, tried, max(fitting, default=0), loss, texts)
+
+
+def cost(subject: Subject, draws: int) -> str:
+    """What `stream` will run, said before it begins."""
+    sites = subject.anatomy.sites
+    return (
+        f"{sum(each.groups for each in sites)} key heads in {len(sites)} layers: on the development texts a part of a "
+        f"pass for each of them and {STEPS} passes, on the test texts {STEPS * (1 + draws)} passes."
+    )
+
+
+def _together(
+    subject: Subject, examples: Sequence[object], kept: Stream, sets: dict[int, list[list[KeyHead]]], truncate: bool,
+    progress: bool,
+) -> Result:  # fmt: skip
+    found = look(subject, examples, [StreamedTogether(kept, sets)], truncate=truncate, progress=progress)["together"]
+    if not int(found.data["loss_count"]):
+        raise _too_short(kept)
+    return found
+
+
+def _too_short(kept: Stream) -> UserError:
+    return UserError(
+        f"No text has more than {kept.size} tokens, those that a streaming head keeps. Give longer texts, or fewer "
+        "sinks and a smaller window."
+    )
+
+
+def _ranking(subject: Subject, result: Result) -> "tuple[list[KeyHead], pd.DataFrame]":
+    """The key heads, the least needed first, and a table of them."""
+    import pandas as pd
+
+    rows = sorted(_rows(subject, result.data), key=lambda pair: (pair[1]["change"], pair[0][0].layer, pair[0][1]))
+    return [head for head, _ in rows], pd.DataFrame([row for _, row in rows])
+
+
+def _rows(subject: Subject, data: xr.Dataset) -> Iterator[tuple[KeyHead, dict[str, float]]]:
+    name = "shared_change" if "shared_change" in data else "loss_change"
+    if not int(data["loss_count"]):
+        raise _too_short(Stream(int(data.attrs["sinks"]), int(data.attrs["size"])))
+    for attention in subject.anatomy.sites:
+        each = attention.heads // attention.groups
+        for group in range(attention.groups):
+            heads = [number + 1 for number in attention.numbers[group * each : (group + 1) * each]]
+            at = {axes.STACK: attention.site.name, axes.LAYER: attention.site.layer + 1, axes.HEAD: heads}
+            own = data.sel(at)
+            yield (
+                (attention.site, group),
+                {
+                    "layer": attention.site.layer + 1,
+                    "key_head": group + 1,
+                    "change": float(own[name][0]),
+                    "change_se": float(own[f"{name}_se"][0]),
+                    "retrieval_excess": float(own["retrieval_excess"].max()),
+                    "far_mass": float(own["far_mass"].mean()),
+                },
+            )

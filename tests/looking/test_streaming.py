@@ -1,0 +1,132 @@
+"""Key heads that stream together: loops in float64, a planted circuit, the control, files as other tools read them."""
+
+import json
+import math
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import classifier, gpt2
+from tiny import subject as tiny_subject
+
+import lorgnette as lo
+from lorgnette.errors import UserError
+from lorgnette.lens.context.together import COUNT, StreamedTogether
+from lorgnette.lens.context.windowed import Stream
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "lens"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "planted"))
+from copying import copying, vocabulary
+from test_context import SINKS, TEXTS, WINDOW, Masked, losses
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("side", ["right", "left"])
+@torch.no_grad()
+def test_sets_together_equal_loops(kind, side):
+    subject = gpt2() if kind == "gpt2" else tiny_subject("llama")
+    subject.model.double()
+    subject.tokenizer.padding_side = side
+    first, second = (each.site for each in subject.anatomy.sites[:2])
+    each = subject.anatomy.sites[0].heads // subject.anatomy.sites[0].groups
+    sets = {2: [[(first, 0), (second, 1)], [(second, 0), (second, 1)], [(first, 1), (second, 0)]]}
+    lens = StreamedTogether(Stream(SINKS, WINDOW), sets)
+    data = lo.look(subject, TEXTS, [lens], progress=False)["together"].data
+    wanted = []
+    for example in TEXTS:
+        ids = subject.encode([example]).inputs["input_ids"]
+        intact = losses(subject, ids)
+        if intact is None:
+            continue
+        row = []
+        for heads in sets[2]:
+            shared = [(own, group * each + number) for own, group in heads for number in range(each)]
+            taps = [Masked(site.layer, [head for own, head in shared if own == site]) for site in (first, second)]
+            with subject.tapped(*taps):
+                row.append(losses(subject, ids) - intact)
+        wanted.append((row[0], np.mean(row[1:])))
+    wanted = np.array(wanted)
+    assert int(data["loss_count"]) == len(wanted) >= 3
+    np.testing.assert_allclose(data["change"].sel({COUNT: 2}).values, wanted.mean(0), atol=1e-10)
+    gain = wanted[:, 1] - wanted[:, 0]
+    assert float(data["under_random"].sel({COUNT: 2})) == pytest.approx(gain.mean(), abs=1e-10)
+    error = gain.std(ddof=1) / math.sqrt(len(gain))
+    assert float(data["under_random_se"].sel({COUNT: 2})) == pytest.approx(error, abs=1e-10)
+
+
+def repeated(count=16):
+    """Random words, then the same words again: what follows a word stands at least nine tokens before."""
+    words = [word for word in vocabulary() if word.isalpha()]
+    draw = random.Random(0)
+    return [" ".join(2 * draw.sample(words, draw.randint(10, 14))) for _ in range(count)]
+
+
+def test_all_but_the_head_that_copies_from_far_away_can_stream(tmp_path):
+    found = lo.stream(copying(), repeated(), sinks=1, window=4, loss=0.01, progress=False)
+    heads = found.to_dataframe()
+    assert found.chosen == 3
+    assert heads["kind"].tolist() == ["streaming"] * 3 + ["retrieval"]
+    assert tuple(heads.iloc[-1][["layer", "key_head"]]) == (2, 1)
+    assert abs(found.change.value) < 1e-3
+    curve = found.curve().set_index("key_heads")
+    assert curve.index.tolist() == [1, 2, 3, 4]
+    assert curve.loc[4, "change"] > 1
+    assert curve.loc[3, "under_random_low"] > 0.1  # a random set of three has the head three times in four
+    assert found.saved(1000) == pytest.approx(3 / 4 * (1 - 5 / 1000))
+    assert found.saved(5) == 0
+    found.save(tmp_path / "pattern")
+    pattern = np.loadtxt(tmp_path / "pattern" / "full_attention_heads.tsv", dtype=float, delimiter="\t")
+    config = json.loads((tmp_path / "pattern" / "config.json").read_text())
+    assert (config["sink_size"], config["recent_size"], config["sparsity"]) == (1, 4, 0.75)
+    # DuoAttention lets stream what lies below the quantile, kvpress the lowest of them, both by key head.
+    below = np.clip(pattern, 0, 1) < np.quantile(pattern, config["sparsity"])
+    lowest = np.zeros_like(below)
+    order = np.argsort(pattern, axis=None)[: round(pattern.size * config["sparsity"])]
+    lowest[np.unravel_index(order, pattern.shape)] = True
+    assert below.tolist() == lowest.tolist() == [[True, True], [False, True]]
+
+
+def test_in_the_control_no_choice_is_better_than_chance():
+    found = lo.stream(copying(control=True), repeated(), sinks=1, window=4, progress=False)
+    curve = found.curve()
+    assert (curve["under_random_low"] <= 0).all()
+    assert (curve["low"] <= 0).all()  # nothing far away helps a model of random weights
+
+
+def test_nothing_streams_where_no_rise_is_allowed():
+    """Letting every head of the circuit stream raises the loss; letting none costs nothing and saves nothing."""
+    model = copying()
+    found = lo.stream(model, repeated(8), sinks=0, window=1, loss=0.0, progress=False)
+    assert found.saved(10**6) == pytest.approx(found.chosen / 4, abs=1e-5)
+    assert found.chosen < 4
+
+
+@pytest.mark.parametrize(
+    ("subject", "texts", "options", "message"),
+    [
+        (classifier, ["the cat sat"] * 9, {}, "is not a causal language model"),
+        (gpt2, ["the cat sat"] * 9, {}, "No text has more than 68 tokens"),
+        (gpt2, ["the cat sat"], {}, "two of each are needed"),
+        (gpt2, ["the cat sat"] * 9, {"window": 0}, "window must be a whole number of at least 1"),
+        (gpt2, ["the cat sat"] * 9, {"loss": -1.0}, "loss must be a number of at least 0"),
+    ],
+)
+def test_bad_input_is_one_line(subject, texts, options, message):
+    with pytest.raises(UserError, match=message) as caught:
+        lo.stream(subject(), texts, **options, progress=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_losses_of_groups_alone():
+    """`losses="shared"` gives the same numbers of key heads without those of single heads."""
+    subject = tiny_subject("llama")
+    options = {"sinks": SINKS, "window": WINDOW, "windows": (WINDOW,)}
+    whole, part = (
+        lo.look(subject, TEXTS, [lo.lens.get("context", losses=losses, **options)], progress=False)["context"].data
+        for losses in (True, "shared")
+    )
+    assert "loss_change" not in part
+    np.testing.assert_allclose(part["shared_change"], whole["shared_change"], atol=1e-6)
