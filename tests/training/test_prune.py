@@ -110,6 +110,13 @@ def test_half_of_the_heads(base, pruned):
     assert record["forecast"]["speed"]["saved_operations"] == pytest.approx(
         record["speed"]["saved_operations"], rel=0.2
     )
+    assert [(each["runtime"], each["batch"][0]) for each in record["times"]] == [
+        ("torch", 1), ("onnxruntime", 1), ("torch", 32), ("onnxruntime", 32),
+    ]  # fmt: skip
+    for each in record["times"]:
+        low, high = each["spread"]
+        assert 0 < low <= each["measured"] <= high
+        assert each["passes"] >= 3
     assert not list(pruned.folder.parent.glob(".*")), "nothing is left of the work"
     subject = lo.load(str(pruned.folder))
     assert count_heads(subject.model) == record["heads"]["after"]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from torch import Tensor
 from transformers import set_seed
@@ -37,6 +38,7 @@ from lorgnette.training.pruning.refusals import (
     refuse_settings,
 )
 from lorgnette.training.pruning.removal import count_heads, fresh, plain_copy
+from lorgnette.training.pruning.runtimes import runtimes
 from lorgnette.training.pruning.score import Score, score
 from lorgnette.training.pruning.sentences import forecast_lines, kind_lines, readme
 from lorgnette.training.pruning.settings import STACKS, PruningSettings
@@ -124,7 +126,8 @@ def _run(work: Work, whole: PreTrainedModel) -> None:
     if not work.settings.counts_heads:
         more |= _compared(work, whole, model, after)
     record = _record(work, whole, model, before, after, savings(whole, model, batch))
-    _write(work, model, gates, record | {"forecast": expected, "curve": curve, "controls": controls.record()} | more)
+    record |= {"forecast": expected, "curve": curve, "controls": controls.record()} | more
+    _write(work, whole, model, gates, record)
 
 
 def _announced(work: Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) -> Budget:
@@ -277,15 +280,24 @@ def _with_onnx(settings: PruningSettings) -> Pruned:
     return done
 
 
-def _write(work: Work, model: PreTrainedModel, gates: HeadGates | None, record: Json) -> None:
+def _times(work: Work, whole: PreTrainedModel, model: PreTrainedModel, graph: Path | None) -> list[Json]:
+    """How long both models take on one thread; writes the graph of the smaller one, if one is wanted."""
+    batch = _sample(work.ready)
+    if graph is None:
+        return runtimes(whole, model, batch, None)
+    export_onnx(model, graph, example=batch)
+    with TemporaryDirectory() as folder:
+        return runtimes(whole, model, batch, (export_onnx(whole, Path(folder) / ONNX, example=batch), graph))
+
+
+def _write(work: Work, whole: PreTrainedModel, model: PreTrainedModel, gates: HeadGates | None, record: Json) -> None:
     settings, folder = work.settings, work.settings.training.folder
     with folder_written_whole(folder, lambda _: set()) as partial:
         (stock_model(model) if settings.saved_as == "stock" else model).save_pretrained(partial)
         work.ready.write(partial, record)
         if gates is not None:
             gates.save(partial)
-        if settings.onnx:
-            export_onnx(model, partial / ONNX, example=_sample(work.ready))
+        record["times"] = _times(work, whole, model, partial / ONNX if settings.onnx else None)
         said = readme(record, folder, form=settings.saved_as, onnx=settings.onnx)
         (partial / README).write_text(said, encoding="utf-8")
         (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

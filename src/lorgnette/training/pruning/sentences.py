@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from lorgnette.training.pruning.runtimes import runtime_lines
 from lorgnette.types import Json
 
 RECORDED = Json
@@ -82,6 +83,7 @@ def savings_lines(record: RECORDED) -> list[str]:
         f"{speed['passes']} passes in turns",
         f"{_speed(speed)}, if time were proportional to operations",
         *_unsteady(speed),
+        *runtime_lines(record.get("times", [])),
     ]
 
 
