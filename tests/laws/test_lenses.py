@@ -37,6 +37,7 @@ OPTIONS = {
     "attention-probe": {"steps": 20},
     "probes": {"epochs": 2, "seeds": (0, 1), "hidden": 8},
     "synthetic": {"sequences": 3, "length": 5},
+    "removal": {"controls": 3},
     "effects": {"total": False},  # with the total effects in tests/lens/test_effects.py
     "logitlens": {"positions": 3},
     "context": {"sinks": 1, "windows": (2, 4), "window": 3},
