@@ -164,9 +164,18 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
         """
         self.states.declare(name, start, merge, on_device=on_device, in_place=in_place, large=large)
 
-    def result(self, variables: Mapping[str, Any], coordinates: Mapping[str, Any] | None = None) -> Result:
-        """Make a result of arrays, with the provenance of this lens."""
-        return Result(self.name, xr.Dataset(variables, coords=coordinates), self.provenance)
+    def result(
+        self,
+        variables: Mapping[str, Any],
+        coordinates: Mapping[str, Any] | None = None,
+        descriptions: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Make a result of arrays, with the provenance of this lens; `descriptions` say what variables are, by name."""
+        data = xr.Dataset(variables, coords=coordinates)
+        for name, text in (descriptions or {}).items():
+            if name in data:
+                data[name].attrs["description"] = text
+        return Result(self.name, data, self.provenance)
 
     def grid(
         self, per_head: Float[Tensor, "site head *rest"], rest: Mapping[str, Labels] | None = None

@@ -131,8 +131,6 @@ class Composition(Lens):
 
     def compute(self) -> Result:
         variables = self.of_heads.arrays() | self.of_pairs.arrays() | self.of_parts.arrays()
-        for name, text in _DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs["keys"] = self.keys
         return result

@@ -144,10 +144,7 @@ class Context(Lens):
             variables |= self.of_changes.arrays() | self.of_loss.arrays()
             for pairs in self.pairs:
                 variables |= pairs.q()
-        for name, text in _DESCRIPTIONS.items():
-            if name in variables:
-                variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"sinks": self.stream.sinks, "size": self.stream.window}
         return result
 

@@ -81,11 +81,9 @@ class Convexity(Lens):
     def compute(self) -> Result:
         """Distance, cosine, angle, the cone and how much of it is used, by head."""
         variables = self.moments.arrays() | self.pairs.q()
-        for name, text in _DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text
         variables["no_mean"] = self.grid(self.no_mean).fillna(0).astype("int64")
         variables["no_mean"].attrs["description"] = "queries whose mean value vector is zero (excluded)"
-        return self.centring.mark(self.result(variables))
+        return self.centring.mark(self.result(variables, descriptions=_DESCRIPTIONS))
 
 
 def _rows(

@@ -144,9 +144,7 @@ class Distances(Lens):
         variables["kind"] = self._kinds()
         variables["kind"].values[count.values == 0] = None
         variables["count"] = count
-        for name, text in _DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"smoothing": self.smoothing, "by": self.by}
         return result
 

@@ -129,9 +129,7 @@ class Gating(Lens):
         scores = {"facilitation": remove, "interference": 1 - keep, "irrelevance": keep * (1 - remove)}
         variables = {name: value for key, each in scores.items() for name, value in self._of_heads(key, each).items()}
         variables |= self._losses(loss, torch.arange(fit_on, len(encoded)), (free, keep, remove))
-        for name, text in _DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "pressure": self.pressure}
         result.data.attrs |= {CENTRED: True} if self.centred else {}
         result.data.attrs |= {"seeds": list(self.seeds), "steps": self.steps, "texts": [fit_on, len(encoded) - fit_on]}

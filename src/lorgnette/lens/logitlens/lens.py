@@ -183,10 +183,7 @@ class LogitLens(Lens):
         if self.of_each_head:
             variables |= self.of_heads.arrays() | self.of_others.arrays() | self.pairs.q(size=True)
         variables["predictions"] = xr.DataArray(int(self.predictions.sum()))
-        for name, text in _DESCRIPTIONS.items():
-            if name in variables:
-                variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"task": self.task, "positions": self.positions}
         return result
 

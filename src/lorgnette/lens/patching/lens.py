@@ -116,9 +116,7 @@ class Patching(Lens):
         """Logit differences of clean, corrupt and patched passes, and the normalised effect with its interval."""
         variables = self.of_heads.arrays() | self.of_ends.arrays()
         variables |= self._effects(variables)
-        for name, text in _DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"task": self.task, "pairs": len(np.unique(self.pairs.rows()["pair"].numpy()))}
         return result
 

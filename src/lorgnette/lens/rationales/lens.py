@@ -197,8 +197,7 @@ class Rationales(Lens):
         # What it costs is a label of the method: no two runs take the same time.
         seconds = (self.seconds / count["texts"]).numpy()
         labels = {axes.METHOD: list(self.methods), "seconds_per_text": (axes.METHOD, seconds)}
-        result = self.result(variables, labels)
-        _describe(result.data)
+        result = self.result(variables, labels, _DESCRIPTIONS)
         k = f"{self.top} words" if self.share is None else f"{100 * self.share:.3g} % of words"
         result.data.attrs |= {"k": k, "gold_rule": self.gold, "perturbation": self.perturbation, "seed": self.seed}
         named = None if self.target is None or self.subject.labels is None else self.subject.labels[self.target]
@@ -278,21 +277,18 @@ def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: Any) ->
     return out
 
 
-def _describe(data: xr.Dataset) -> None:
-    words = {
-        "score": "score of an explanation, mean over texts; lower is better for sufficiency, higher for all others",
-        "score_difference": "score of one explanation minus that of the other, over texts that have both",
-        "score_difference_p": "p of that difference (paired t test over texts), corrected over all pairs",
-        "iou_f1": "F1 of the mean precision and recall of spans",
-        "pooled_auprc": "average precision over the words of all texts together, scores rescaled within a text",
-        "pooled_auroc": "AUROC: probability that a gold word scores above another, over the words of all texts",
-        "chance": "share of gold words in a text, mean over texts: the AUPRC of random scores",
-        "pooled_chance": "share of gold words among all words",
-        "gold_cut_share": "share of gold words lost because a long text was truncated",
-        "gold_cut": "number of gold words lost to truncation",
-        "texts_without_gold": "number of texts in which no annotator marked a word",
-        "texts_not_marked": "number of texts without annotation",
-        "texts_gold_cut": "number of texts with no gold word after truncation",
-    }
-    for name, text in words.items():
-        data[name].attrs["description"] = text
+_DESCRIPTIONS = {
+    "score": "score of an explanation, mean over texts; lower is better for sufficiency, higher for all others",
+    "score_difference": "score of one explanation minus that of the other, over texts that have both",
+    "score_difference_p": "p of that difference (paired t test over texts), corrected over all pairs",
+    "iou_f1": "F1 of the mean precision and recall of spans",
+    "pooled_auprc": "average precision over the words of all texts together, scores rescaled within a text",
+    "pooled_auroc": "AUROC: probability that a gold word scores above another, over the words of all texts",
+    "chance": "share of gold words in a text, mean over texts: the AUPRC of random scores",
+    "pooled_chance": "share of gold words among all words",
+    "gold_cut_share": "share of gold words lost because a long text was truncated",
+    "gold_cut": "number of gold words lost to truncation",
+    "texts_without_gold": "number of texts in which no annotator marked a word",
+    "texts_not_marked": "number of texts without annotation",
+    "texts_gold_cut": "number of texts with no gold word after truncation",
+}

@@ -204,10 +204,7 @@ class Sinks(Lens):
             variables |= learnt
         if self.effect:
             variables |= self.intact.arrays() | self.changes.arrays() | self.apart.arrays()
-        for name, text in _DESCRIPTIONS.items():
-            if name in variables:
-                variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"threshold": self.threshold}
         if self.effect:
             result.data.attrs |= {"task": self.task, "loss": TASKS[self.task]}

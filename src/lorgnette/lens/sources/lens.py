@@ -174,9 +174,7 @@ class SourceSignals(Lens):
         variables |= {f"{name}_count": variables[name].notnull().astype("int64")
                       for name in ("agreement_difference_q", "head_agreement_q")}  # fmt: skip
         variables |= self._table()
-        for name, text in _DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         among = "every part but the last" if self.among is None else ", ".join(self.among)
         result.data.attrs |= {"among": among, "method": self.method, "matters": MATTERS}
         return result

@@ -82,10 +82,7 @@ class Synthetic(Lens):
             copied = torch.stack([trial.copied[site] for trial in good]).double()[:, :, None]
             self._put(cells, self.position[site], slice(len(REPEATED), None), copied.numpy())
         variables = self._arrays(cells) | _recall(trials)
-        for name, text in _DESCRIPTIONS.items():
-            if name in variables:
-                variables[name].attrs["description"] = text
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"sequences": self.sequences, "tokens": made.inner.stop - made.inner.start}
         result.data.attrs |= {"trials": len(trials), "found": len(good), "without_needle": reason}
         return result

@@ -62,9 +62,7 @@ class Weights(Lens):
     def compute(self) -> Result:
         """Entropy, peak, confidence, sink, and mass by category."""
         variables = self.means.moments.cells() | self.means.masses.cells()
-        for name, text in _DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text
         tested = self.confidence_pairs.q()
         tested |= self.entropy_pairs.q(layers=True) | self.entropy_pairs.q(layers=True, largest=False)
         variables |= {name: array.variable for name, array in tested.items()}
-        return self.result(variables, self.means.masses.labels())
+        return self.result(variables, self.means.masses.labels(), _DESCRIPTIONS)
