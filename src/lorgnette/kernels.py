@@ -21,6 +21,11 @@ def pair_kernels() -> ModuleType | None:
     return _module("pairs")
 
 
+def divergence_kernels() -> ModuleType | None:
+    """Divergences of all pairs of heads."""
+    return _module("divergence")
+
+
 def vector_kernels() -> ModuleType | None:
     """Directions and second moments of vectors."""
     return _module("vectors")

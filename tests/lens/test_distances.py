@@ -38,7 +38,7 @@ def oracle(subject_, texts, smoothing=0.001):
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "marian"])
 def test_it_is_the_papers_sum(family, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 200)  # several blocks of queries
+    monkeypatch.setattr(module, "BLOCK", {"cpu": 200})  # several blocks of queries
     tiny, texts = subject(family), examples((3, 5, 2))
     data = run_lens(Distances(), tiny, [tiny.encode(texts)]).compute().data
     for (stack, a, b), (mean, error) in oracle(tiny, texts).items():

@@ -263,13 +263,18 @@ def _recorded(work: Callable[[], None], memory: "Pool") -> torch.cuda.CUDAGraph:
         try:
             work()
         except RuntimeError as error:
-            with suppress(RuntimeError), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # so it is
-                graph.capture_end()
+            with suppress(RuntimeError):
+                _end(graph)
             raise Unreplayable from error
-        graph.capture_end()
+        _end(graph)
     torch.cuda.current_stream().wait_stream(stream)
     return graph
+
+
+def _end(graph: torch.cuda.CUDAGraph) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The CUDA Graph is empty")  # of lenses that add nothing on the GPU
+        graph.capture_end()
 
 
 def _set_sync_mode(mode: int | str) -> None:

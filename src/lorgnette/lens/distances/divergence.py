@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
+from lorgnette.kernels import divergence_kernels
+
 
 def smoothed(
     weights: Float[Tensor, "head query key"], visible: Bool[Tensor, "heads query key"], share: float
@@ -23,7 +25,8 @@ def summed_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float64[Tens
     """
     # Halved once, and never zero: what is left for each pair is a sum, a logarithm and a product.
     halves = rows.clamp(min=2 * torch.finfo(rows.dtype).tiny).div_(2).flatten(1)
-    between = -math.log(2) * _sums(halves).double().triu_()
+    module = divergence_kernels() if halves.is_cuda else None
+    between = -math.log(2) * (_sums(halves).double() if module is None else module.sums(halves)).triu_()
     own = between.diagonal() / 2  # a head with itself: so two equal heads are exactly 0 apart
     apart = (between - own[:, None] - own).clamp_(min=0).triu_(1)
     return apart + apart.T

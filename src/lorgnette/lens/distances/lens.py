@@ -23,7 +23,7 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 from lorgnette.types import ModelOutput
 
-BLOCK = 2**21
+BLOCK = {"cpu": 2**21, "cuda": 2**25}
 """Floats of all heads' rows that are built at a time."""
 CACHED = {"cpu": 2**19}
 """… and compared at a time. On a CPU the rows of one head should be above 4,096 floats, or NumPy copies them."""
@@ -103,13 +103,14 @@ class Distances(Lens):
         total = torch.zeros(sum(heads), sum(heads), dtype=torch.float64, device=self.states.device)
         columns = _between(keys)  # padding before a text and behind it; what is hidden between has no weight
         wide = sum(heads) * (columns.stop - columns.start)
-        for some_rows in queries.split(max(1, BLOCK // wide)):
+        built = BLOCK.get(total.device.type, BLOCK["cpu"])
+        for some_rows in queries.split(max(1, built // wide)):
             whole = len(some_rows) == some_rows[-1] - some_rows[0] + 1
             rows = _between(some_rows) if whole else some_rows.tolist()
             block = torch.cat([self._smoothed(call, text, rows, columns) for call in calls])
             if any(call.scores.sink is not None for call in calls):  # a column of its own, so that rows sum to one
                 block = torch.cat([block, (1 - block.sum(-1, keepdim=True)).clamp(min=0)], -1)
-            for some in block.split(max(1, CACHED.get(block.device.type, BLOCK) // wide), 1):
+            for some in block.split(max(1, CACHED.get(block.device.type, built) // wide), 1):
                 total += summed_jensen_shannon(some)
         self._add(calls, heads, total / len(queries), len(queries), text)
 
