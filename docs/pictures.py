@@ -106,6 +106,7 @@ LENSES: dict[str, Callable[[], Results]] = {
     "norms-contribution_share": lambda: look(MINILM, paragraphs(48), "norms:contribution=true,sample=0"),
     "sinks-rate": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="test", limit=64), "sinks"),
     "circuits-positive": lambda: look(MINILM, paragraphs(1), "circuits"),
+    "edges-strongest": lambda: look(SMOLLM2, giving(), "edges"),
     "composition-strongest": lambda: look(SMOLLM2, paragraphs(12), "composition:keys=words"),
     "gating-gates@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=64), GATING),
     "gating-gates": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=300), "gating"),

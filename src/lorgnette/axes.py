@@ -57,6 +57,9 @@ CHANGE: Final = "change"
 # what writes to the residual stream: vectors of tokens, of positions, the rest of the embeddings, heads, a layer's
 # feed-forward part, biases
 WRITER: Final = "writer"
+# from a part that writes to the residual stream to one that reads it: "decoder 1-1 → decoder 2-1 key"
+EDGE: Final = "edge"
+CHOICE: Final = "choice"  # how edges were chosen: "strongest" by attribution, or "drawn" at random from the others
 # term of the sum that a logit is: embeddings, heads, feed_forward, biases, remainder of the output head
 TERM: Final = "term"
 # synthetic test of a head: induction, duplicate, previous (repeated random tokens), retrieval (needle)

@@ -21,6 +21,7 @@ NEEDS = {
     "removal": {"classifier", "gpt2", "marian"},
     "effects": {"classifier", "gpt2", "marian"},
     "patching": {"classifier", "gpt2", "marian"},
+    "edges": {"classifier", "gpt2", "marian"},
     "logitlens": {"gpt2", "marian"},
     "context": {"gpt2"},
     "gating": {"classifier", "gpt2", "marian"},
@@ -39,6 +40,7 @@ OPTIONS = {
     "synthetic": {"sequences": 3, "length": 5},
     "removal": {"controls": 3},
     "effects": {"total": False},  # with the total effects in tests/lens/test_effects.py
+    "edges": {"strongest": 0, "drawn": 0},  # patched edges in tests/lens/test_edges.py
     "logitlens": {"positions": 3},
     "context": {"sinks": 1, "windows": (2, 4), "window": 3},
     "gating": {"steps": 1, "seeds": (0,), "batch": 2},

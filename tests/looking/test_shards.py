@@ -35,7 +35,7 @@ OPTIONS = {
     "gating": {"steps": 1, "seeds": (0,), "batch": 2},
     "context": {"sinks": 1, "windows": (2, 4), "window": 3},
 }
-TWICE = {"roles", "effects", "importance", "agreement", "removal"}
+TWICE = {"roles", "effects", "edges", "importance", "agreement", "removal"}
 """Those that need results of the whole corpus before they look, or are made from such."""
 TREES = ("relations", "trees", "probes", "attention-probe", "coreference", "rationales")
 CLASSIFIER = ("relevance", "gradients", "patching", "gating", "cones", "rationales")

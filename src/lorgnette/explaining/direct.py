@@ -12,6 +12,7 @@ with g the gradient of the logit along that path. The sum is checked on every ba
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -106,6 +107,9 @@ def output_bias(subject: Subject, logits: Tensor) -> Tensor:
 class DirectPath:
     """The leaves of one pass: where each part of the logit begins."""
 
+    frozen: ClassVar[bool] = True
+    """Whether norms keep their statistics, which makes the path affine."""
+
     def __init__(self, subject: Subject) -> None:
         strange = unruled(subject.model)
         if strange is not None:
@@ -113,7 +117,8 @@ class DirectPath:
         if all(site.stack == POOLER for site in subject.sites):
             raise unknown_path(subject, "it has no layer of self-attention")
         self.subject = subject
-        self.rules: Rules = Rules(Heads, norm=frozen_norm, activation=self.activation, product=self.product)
+        norm = frozen_norm if self.frozen else None
+        self.rules: Rules = Rules(Heads, norm=norm, activation=self.activation, product=self.product)
         self.sites: list[AttentionSite] = [s for s in subject.anatomy.sites if s.site.stack != POOLER]
         self.heads: dict[Site, Tensor] = {}
         self.embeddings: list[Tensor] = []

@@ -28,7 +28,9 @@ from lorgnette.models.offloading import parameter
 from lorgnette.models.switching import evaluating
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens, TokenTexts
+from lorgnette.types import ModelOutput
 
+Slopes = tuple[Tensor | None, ...]
 KINDS = ("tokens", "positions", "embeddings", "heads", "feed_forward", "biases")
 """What writes to the stream: "embeddings" is what enters the first layer beside the vectors of tokens and positions."""
 
@@ -74,12 +76,18 @@ def writers(subject: Subject) -> tuple[Writer, ...]:
 
 def streams(subject: Subject, batch: Batch) -> "Iterator[tuple[slice, ResidualStream]]":
     """The streams of a batch, so many texts at a time that what all writers write fits into memory."""
+    for rows, some in in_memory(subject, batch):
+        yield rows, ResidualStream(subject, some)
+
+
+def in_memory(subject: Subject, batch: Batch) -> Iterator[tuple[slice, Batch]]:
+    """So many texts of a batch at a time that what all writers write fits into memory."""
     tokens = max(side.ids.shape[1] for side in (batch.source, batch.target) if side is not None)
     width = int(subject.model.get_input_embeddings().weight.shape[-1])
     together = max(1, MOST // max(1, len(writers(subject)) * tokens * width))
     for start in range(0, len(batch), together):
         rows = slice(start, min(start + together, len(batch)))
-        yield rows, ResidualStream(subject, batch if together >= len(batch) else _texts(batch, rows))
+        yield rows, batch if together >= len(batch) else _texts(batch, rows)
 
 
 def _texts(batch: Batch, rows: slice) -> Batch:
@@ -117,11 +125,15 @@ class ResidualStream(DirectPath):
         self.pending: list[tuple[str, Tensor]] = []
         self.before: int = 0
         self.given: dict[Site, Tensor] = {}
+        self.outputs: dict[Site, Tensor] = {}
         self.attention: dict[Site, AttentionSite] = {site.site: site for site in self.sites}
         with torch.enable_grad(), evaluating(subject.model), self.cut(), subject.tapped(self.tap()):
-            subject.run(batch, **run_options(subject))
+            self.finish(subject.run(batch, **run_options(subject)))
         self.refuse_uncut()
         self._keep_feed_forward()
+
+    def finish(self, outputs: ModelOutput) -> None:
+        """What the model made of the pass, inside the graph."""
 
     def tap(self) -> Tap:
         return _Reading(self)
@@ -163,7 +175,7 @@ class ResidualStream(DirectPath):
 
     def _wrote_heads(self, module: nn.Module, arguments: object, output: Tensor) -> Tensor:
         leaf = output.detach().requires_grad_()
-        self.given[self.last] = leaf
+        self.given[self.last], self.outputs[self.last] = leaf, output
         return leaf.clone()  # a model may add to it in place
 
     def _wrote_feed_forward(self, module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
@@ -210,7 +222,14 @@ class ResidualStream(DirectPath):
 
     def parts(self, tensor: Tensor, rate: Tensor) -> Float[Tensor, "text writer"]:
         """What each writer adds to ⟨tensor, rate⟩ of each text: the tensor's parts, each times the rate."""
-        slopes = torch.autograd.grad(tensor, self._tensors, rate, retain_graph=True, allow_unused=True)
+        return self.parts_along(self.slopes(tensor, rate), tensor)
+
+    def slopes(self, tensor: Tensor, rate: Tensor) -> Slopes:
+        """The gradient of ⟨tensor, rate⟩ where the graph begins: at each of `pieces`, then at what has a bias."""
+        return torch.autograd.grad(tensor, self._tensors, rate, retain_graph=True, allow_unused=True)
+
+    def parts_along(self, slopes: Slopes, tensor: Tensor) -> Float[Tensor, "text writer"]:
+        """What each writer adds along these gradients."""
         wide = torch.promote_types(tensor.dtype, torch.float32)
         out = torch.zeros(self.texts, len(self.writers), dtype=wide, device=tensor.device)
         shared: dict[tuple[int, int], Tensor] = {}

@@ -43,6 +43,7 @@ OURS = {
     "relevance": "lorgnette.lens.relevance.lens:Relevance",
     "gradients": "lorgnette.lens.gradients.lens:Gradients",
     "effects": "lorgnette.lens.effects.lens:Effects",
+    "edges": "lorgnette.lens.edges.lens:Edges",
     "logitlens": "lorgnette.lens.logitlens.lens:LogitLens",
     "patching": "lorgnette.lens.patching.lens:Patching",
     "sources": "lorgnette.lens.sources.lens:SourceSignals",

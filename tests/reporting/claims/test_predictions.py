@@ -1,9 +1,15 @@
 """What layers and heads would predict."""
 
+import re
+from itertools import product
+
+import numpy as np
 import pytest
 from scipy.stats import t
 
 from claims.numbers import (
+    HEADS,
+    LAYERS,
     NAMED,
     NUMBER,
     PER_HEAD,
@@ -163,6 +169,84 @@ def _(match, data):
     assert int(match[2]) == data["retrieval_excess_count"].max()
 
 
-@pytest.mark.parametrize("make", [logitlens, context], ids=lambda make: make.__name__)
+def edges(draw):
+    """Edges into the heads of later layers only; ρ of one choice may be missing."""
+    draw.sizes |= {"way": ["query", "key", "value"], "head_a": [f"encoder {a}-{b}" for a in LAYERS for b in HEADS]}
+    draw.sizes["choice"] = ["strongest", "drawn"]
+    pairs = draw.mean("attribution", (*PER_HEAD, "way", "head_a"), -1, 1)
+    for name in ("attribution", "attribution_se"):
+        for layer in LAYERS:
+            pairs[name][1][:, layer - 1, :, :, (layer - 1) * len(HEADS) :] = 0.0
+    rho = draw.rng.uniform(-1, 1, 2)
+    rho[draw.rng.integers(0, 4) :][:1] = np.nan
+    alike = {"alike": (("choice",), rho), "alike_count": (("choice",), np.where(np.isnan(rho), 0, 16))}
+    return draw.result("edges", pairs | alike | draw.mean("to_logits", PER_HEAD, -1, 1))
+
+
+def into_heads(data):
+    """Of every edge between two heads: the attribution, its error and its texts."""
+    out = {}
+    for layer, head, way in product(LAYERS, HEADS, ("query", "key", "value")):
+        for early in data["head_a"].values:
+            if int(early.split()[1].split("-")[0]) < layer:
+                at = {"layer": layer, "head": head, "way": way, "head_a": early}
+                name = f"{early.split()[1].replace('-', '.')} → {layer}.{head} {way}"
+                out[name] = tuple(float(data[f"attribution{tail}"].sel(at)) for tail in ("", "_se", "_count"))
+    return out
+
+
+_INTO = "from one head into the queries, keys or values of a later one"
+
+
+@says(
+    "edges",
+    rf"(\d+) of (\d+) edges {_INTO} (?:has|have) an attribution that differs significantly from zero \(false discovery "
+    rf"rate 5 %\); the largest: ([^()]+ \({NUMBER}\)(?:, [^()]+ \({NUMBER}\))*)\.",
+)
+def _(match, data):
+    means = into_heads(data)
+    sure = discovered(p_values(means))
+    assert (int(match[1]), int(match[2])) == (len(sure), len(means))
+    named = re.findall(rf"([^(),]+?) \(({NUMBER})\)", match[3])
+    assert [name.strip() for name, _ in named] == sorted(sure, key=lambda name: -abs(means[name][0]))[:3]
+    for name, printed in named:
+        prints(printed, means[name.strip()][0])
+
+
+@says(
+    "edges",
+    rf"None of (\d+) edges {_INTO} has an attribution that differs significantly from zero(?: \((\d+) texts?\))?\.",
+)
+def _(match, data):
+    means = into_heads(data)
+    assert not discovered(p_values(means))
+    assert int(match[1]) == len(means)
+    assert match[2] is None or int(match[2]) == data["attribution_count"].max()
+
+
+@says(
+    "edges",
+    rf"(\d+) of (\d+) heads (?:has|have) a significant edge straight to the output \(false discovery rate 5 %\), among "
+    rf"them ({NAMED})\.",
+)
+def _(match, data):
+    means = triples(data, "to_logits")
+    sure = discovered(p_values(means))
+    assert (int(match[1]), int(match[2])) == (len(sure), len(means))
+    are_named(match[3], {name: means[name][0] for name in sure}, size=abs)
+
+
+@says(
+    "edges",
+    rf"Over (\d+) edges (strongest by attribution|drawn at random), the attribution ranks the exact effects with ρ = "
+    rf"({NUMBER})\.",
+)
+def _(match, data):
+    at = {"choice": "drawn" if "drawn" in match[2] else "strongest"}
+    assert int(match[1]) == int(data["alike_count"].sel(at))
+    prints(match[3], float(data["alike"].sel(at)))
+
+
+@pytest.mark.parametrize("make", [logitlens, context, edges], ids=lambda make: make.__name__)
 def test_sentences_say_what_the_numbers_say(make):
     check_sentences(make)

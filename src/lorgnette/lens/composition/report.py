@@ -32,6 +32,7 @@ def _strongest(result: Result) -> Figure:
     """The largest parts that one head writes into the queries or keys of another, with intervals."""
     data = result.data
     found = Estimate.of(data, "composition")
+    many = data.sizes[STACK] > 1
     frame = xr.Dataset({"part": found.value, "half": found.half}).to_dataframe().reset_index().dropna(subset=["part"])
     frame = frame[frame["part"] != 0]
     frame["size"] = frame["part"].abs()
@@ -39,7 +40,8 @@ def _strongest(result: Result) -> Figure:
     rows = []
     for row in frame.itertuples(index=False):
         half = 0.0 if np.isnan(row.half) else float(row.half)
-        pair = f"{getattr(row, HEAD_A)} → {row.stack} {row.layer}-{row.head}"
+        early = str(getattr(row, HEAD_A))
+        pair = f"{early if many else early.split(' ')[-1]} → {f'{row.stack} ' * many}{row.layer}-{row.head}"
         rows.append({"pair": pair, "side": _SIDES[row.way], "part": float(row.part),
                      "low": float(row.part) - half, "high": float(row.part) + half})  # fmt: skip
     base = alt.Chart(alt.Data(values=rows), width=360, height=alt.Step(16))

@@ -1,0 +1,1 @@
+"""The lens `edges`."""

@@ -1,0 +1,176 @@
+"""Which paths the prediction takes: the attribution of every edge, and the strongest edges patched exactly."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+import xarray as xr
+
+from lorgnette import axes
+from lorgnette.constraints import Interval, Seed
+from lorgnette.explaining.edges import WAYS, StreamReader
+from lorgnette.explaining.stream import Writer
+from lorgnette.lens.ablation.means import Ablation
+from lorgnette.lens.base import Lens
+from lorgnette.lens.edges.attribution import EdgeAttribution, edge_name
+from lorgnette.lens.edges.exact import Edge, patched
+from lorgnette.lens.moments import Moments
+from lorgnette.results import Result
+from lorgnette.statistics.spearman import spearman
+from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
+
+CHOSEN = ("strongest", "drawn")
+"""How the edges that are patched were chosen: the largest attributions, and some of the others at random."""
+
+
+class Edges(EdgeAttribution):
+    """What each part does to a logit through each part that reads it: all edges to first order, the strongest exactly.
+
+        attribution(a → r)   ⟨w_a − w′_a, Jᵀ g_r⟩      w_a what a writes, w′_a its mean over the corpus, or zero
+        exact(a → r)         logit(x) − logit(x; r reads w′_a in place of w_a, and nothing else does)
+
+    Writers: vectors of tokens and positions, heads, feed-forward parts. Readers: queries, keys and values of heads,
+    feed-forward parts, the output. g_r is the gradient of the logit at the reader, J the stream between the two with
+    its norms (edge attribution patching: Nanda 2023, Syed et al. 2023), so that the edges of a head sum to its effect
+    by gradient. `strongest` edges between heads, feed-forward parts and the output are patched exactly (Wang et al.
+    2022), and `drawn` of the others at random: `alike` says how well the attribution ranks either (Spearman).
+
+    What it does not tell you: a strong edge is not a circuit: others may stand in for it, and two weak ones may matter
+    together. The attribution is wrong where the logit bends: at saturated softmaxes above all.
+    """
+
+    name: ClassVar[str] = "edges"
+    summary: ClassVar[str] = "paths through the model: what each part does to the logit through each part that reads it"
+
+    def __init__(
+        self,
+        target: str | Sequence[str] = "predicted",
+        ablation: Ablation = "mean",
+        strongest: Annotated[int, Interval(0)] = 16,
+        drawn: Annotated[int, Interval(0)] = 16,
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__(target, ablation, seed)
+        self.strongest, self.drawn = strongest, drawn
+        self.attributed: Result | None = None
+        self.chosen: list[tuple[Edge, str, float]] = []
+
+    @property
+    def exact(self) -> bool:
+        return self.strongest + self.drawn > 0
+
+    def needs(self) -> Sequence[Lens]:
+        """The means, and where edges are patched, the attributions, which say which are the strongest."""
+        if not self.exact:
+            return super().needs()
+        own = EdgeAttribution(self.target, self.ablation, self.seed)
+        return (*super().needs(), own) if self.attributed is None else ()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        super().take(results)
+        if EdgeAttribution.name in results:
+            self.attributed = results[EdgeAttribution.name]
+            self.chosen = self._choose(self.attributed.data)
+
+    def _declare(self) -> None:
+        if not self.exact:
+            super()._declare()
+            return
+        self.of_edges: Moments = Moments(
+            self, "exact", {axes.EDGE: list(range(self.strongest + self.drawn))}, at="corpus"
+        )
+
+    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
+        """For the edges that were chosen: a pass for every writer, and the layers from the reader on for every edge."""
+        if not self.exact:
+            super().finish(batch, outputs)
+            return
+        values, exists = [], []
+        for part in self.parts(batch):
+            stream = self.stream(part)
+            goal = part.choose.goal
+            assert goal is not None
+            values.append(patched(stream, part.batch, goal, [edge for edge, _, _ in self.chosen]))
+            exists.append(goal.exists)
+        found, weight = torch.cat(values), torch.cat(exists)[:, None].expand(-1, len(self.chosen))
+        missing = self.strongest + self.drawn - len(self.chosen)  # a model may have fewer edges
+        found, weight = (torch.nn.functional.pad(each, (0, missing)) for each in (found, weight))
+        self.of_edges.add(exact=(found, weight))
+
+    def compute(self) -> Result:
+        if not self.exact or self.attributed is None:
+            return super().compute()
+        variables: dict[str, xr.DataArray] = {str(n): array for n, array in self.attributed.data.data_vars.items()}
+        names = [self._named(edge) for edge, _, _ in self.chosen]
+        for name, array in self.of_edges.arrays().items():
+            variables[name] = array.isel({axes.EDGE: slice(0, len(names))}).assign_coords({axes.EDGE: names})
+        variables["estimated"] = _along(axes.EDGE, names, [value for _, _, value in self.chosen])
+        variables["chosen"] = _along(axes.EDGE, names, [how for _, how, _ in self.chosen])
+        variables |= self._alike(variables)
+        variables["exact"].attrs["description"] = "what is explained, minus the same without this edge (exactly)"
+        variables["estimated"].attrs["description"] = "the attribution of the same edge, mean over texts"
+        return self.described(variables)
+
+    def _alike(self, variables: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
+        """ρ over the edges of either choice between the attribution and the exact effect, of the means over texts."""
+        values, counts = [], []
+        for how in CHOSEN:
+            own = variables["chosen"].values == how
+            pair = [variables[name].values[own] for name in ("estimated", "exact")]
+            rho = spearman(*pair) if own.sum() > 2 else None
+            values.append(np.nan if rho is None else rho)
+            counts.append(int(own.sum()) if rho is not None else 0)
+        alike = _along(axes.CHOICE, CHOSEN, values)
+        alike.attrs["description"] = "Spearman's ρ over edges between their attribution and their exact effect"
+        return {"alike": alike, "alike_count": _along(axes.CHOICE, CHOSEN, counts)}
+
+    def _choose(self, data: xr.Dataset) -> list[tuple[Edge, str, float]]:
+        """The largest attributions of edges from heads and feed-forward parts, and others at random."""
+        edges = self._edges(data)
+        edges = [pair for pair in edges if pair[1] == pair[1] and pair[1] != 0]
+        edges.sort(key=lambda pair: (-abs(pair[1]), self._named(pair[0])))
+        first, rest = edges[: self.strongest], edges[self.strongest :]
+        generator = np.random.default_rng(self.seed)
+        picked = sorted(generator.choice(len(rest), min(self.drawn, len(rest)), replace=False).tolist())
+        chosen = [(pair, CHOSEN[0]) for pair in first] + [(rest[n], CHOSEN[1]) for n in picked]
+        return [(edge, how, value) for (edge, value), how in chosen]
+
+    def _edges(self, data: xr.Dataset) -> list[tuple[Edge, float]]:
+        """All edges from heads and feed-forward parts, with their attributions."""
+        names = {str(writer): writer for writer in self.writers if writer.kind in ("heads", "feed_forward")}
+        out: list[tuple[Edge, float]] = []
+
+        def add(array: xr.DataArray, axis: str, readers: Sequence[StreamReader], dims: Sequence[str]) -> None:
+            """`array` has the readers along `dims`, in their order, and the writers along `axis`."""
+            flat = array.transpose(*dims, axis).values.reshape(len(readers), -1)
+            for reader, row in zip(readers, flat, strict=True):
+                known = zip(array[axis].values.tolist(), row.tolist(), strict=True)
+                out.extend((Edge(names[name], reader), value) for name, value in known if name in names)
+
+        for site in self.sites:
+            if site.stack == "pooler":
+                continue
+            place = {axes.STACK: site.name, axes.LAYER: site.layer + 1}
+            heads = [StreamReader(way, site, head) for head in range(len(self.numbers[site])) for way in WAYS]
+            labels = {axes.HEAD: [number + 1 for number in self.numbers[site]]}
+            for name, axis in (("attribution", axes.HEAD_A), ("from_parts", axes.WRITER)):
+                add(data[name].sel(place | labels), axis, heads, (axes.HEAD, axes.WAY))
+            if site.kind == "self":
+                for name, axis in (("to_feed_forward", axes.HEAD_A), ("to_feed_forward_from_parts", axes.WRITER)):
+                    add(data[name].sel(place), axis, [StreamReader("feed_forward", site)], ())
+            own = data["to_logits"].sel(place | labels).values.tolist()
+            for number, value in zip(self.numbers[site], own, strict=True):
+                out.append((Edge(Writer("heads", site.name, site.layer, number), StreamReader("logits")), value))
+        add(data["to_logits_from_parts"], axes.WRITER, [StreamReader("logits")], ())
+        return out
+
+    def _named(self, edge: Edge) -> str:
+        site, head = edge.reader.site, edge.reader.head
+        number = None if head is None or site is None else self.numbers[site][head]
+        return edge_name(str(edge.writer), site, number, edge.reader.way)
+
+
+def _along(axis: str, labels: Sequence[str], values: Sequence[float | int | str]) -> xr.DataArray:
+    return xr.DataArray(list(values), dims=(axis,), coords={axis: list(labels)})
