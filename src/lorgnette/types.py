@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig as PretrainedConfig
     from transformers import PreTrainedModel as PreTrainedModel
     from transformers import PreTrainedTokenizerBase as PreTrainedTokenizerBase
+    from transformers import ProcessorMixin as ProcessorMixin
     from transformers.utils import ModelOutput as ModelOutput
 
     Chart = ChartType
     ArrowSchema, ArrowType, FileSystem, RemoteFile = Schema, DataType, AbstractFileSystem, AbstractBufferedFile
 else:
-    Chart = ModelOutput = PretrainedConfig = PreTrainedModel = PreTrainedTokenizerBase = Any
+    Chart = ModelOutput = PretrainedConfig = PreTrainedModel = PreTrainedTokenizerBase = ProcessorMixin = Any
     ArrowSchema = ArrowType = FileSystem = ParquetFile = RemoteFile = Any

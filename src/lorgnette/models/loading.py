@@ -17,7 +17,7 @@ from lorgnette.models.linear import is_plain, linear_state
 from lorgnette.models.offloading import is_offloaded, tensors
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
-from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Loaded:
     """Parameters that the checkpoint does not have; the modules that hold them were left out."""
     checksums: Checksums
     """Of the weights as they were loaded: as long as they are in memory, the files tell what the weights are."""
+    processor: ProcessorMixin | None = None
+    """What makes ids and pixels of a text with a picture, where the checkpoint has it"""
 
 
 def load_model(
@@ -68,7 +70,7 @@ def load_model(
     if not place and next(model.parameters()).device != torch.device(device):  # some quantised models cannot be moved
         model.to(device)
     model.eval()
-    return Loaded(name, files, model, tokenizer, missing, checksums(model))
+    return Loaded(name, files, model, tokenizer, missing, checksums(model), checkpoint.processor(config))
 
 
 def _straight_to(device: str) -> dict[str, object]:

@@ -21,7 +21,7 @@ import lorgnette.models  # noqa: F401  (registers our own classifier with the Au
 from lorgnette.errors import UserError, near, optional, outside, reason, shown
 from lorgnette.model_names import UnknownModel, find, known, known_names
 from lorgnette.models.marian_small import quiet_tokenizer
-from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 __all__ = ["Checkpoint", "UnknownModel", "find", "known_names"]
 
@@ -114,6 +114,17 @@ class Checkpoint:
                 "Put the tokenizer's files (tokenizer.json, or vocab.txt) beside config.json."
             )
         return tokenizer
+
+    def processor(self, config: PretrainedConfig) -> ProcessorMixin | None:
+        """What makes ids and pixels of a text with a picture, for a model of both; None without its files."""
+        if not hasattr(config, "vision_config") or self.folder is None:
+            return None
+        if not any((self.folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json")):
+            return None
+        optional("PIL", "pictures")
+        with self._opened("processor", "Put the files that came with the model there (preprocessor_config.json)."):
+            processor = transformers.AutoProcessor.from_pretrained(self.source, **self._options)
+        return processor if hasattr(processor, "image_processor") else None
 
     def weight_files(self) -> list[Path]:
         """The files that the weights are read from, in order; none if they are not known."""

@@ -90,6 +90,8 @@ def traced(
         if heads:
             return Trace.of_without(subject, example, heads)
         return Trace.of(subject, example, truncate=truncate)
+    if example.image is not None:
+        raise UserError("A text with a picture can be traced, and not continued: leave generate= out.")
     how = how if isinstance(how, Generation) else Generation(how)
     intact = generated(subject, example, how)
     if not heads:

@@ -8,14 +8,15 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, SupportsIndex
 
+import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import ModelOutput
 
 from lorgnette.attending import Site, Tap
 from lorgnette.display import Facts
-from lorgnette.errors import UserError, shown
+from lorgnette.errors import UserError, optional, shown
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.checksums import Checksums, checksums
 from lorgnette.models.families import anatomy_of, longest_text
@@ -30,7 +31,9 @@ from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.example import Example
+from lorgnette.texts.pictures import Picture
 from lorgnette.texts.sides import Encoded
+from lorgnette.texts.with_pictures import PictureEncoder
 from lorgnette.types import PreTrainedModel
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ class Subject(Facts):
     def __init__(
         self,
         model: nn.Module,
-        tokenizer: PreTrainedTokenizerBase | None = None,
+        tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None = None,
         *,
         name: str | None = None,
         loaded: Loaded | None = None,
@@ -67,6 +70,9 @@ class Subject(Facts):
             raise UserError(
                 f"A Subject is made from a model, such as AutoModel.from_pretrained(…). Got {_kind(model)} instead."
             )
+        self.processor: ProcessorMixin | None = tokenizer if isinstance(tokenizer, ProcessorMixin) else None
+        """What makes ids and pixels of a text with a picture; None for a model of texts."""
+        tokenizer = tokenizer.tokenizer if isinstance(tokenizer, ProcessorMixin) else tokenizer
         refuse_tokenizer(tokenizer, "Subject")
         refuse_compiled(model)
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -79,11 +85,20 @@ class Subject(Facts):
         self.loaded = loaded
         self._hashed: tuple[Checksums, str] | None = None
         refuse_unreadable(self.name, model)
+        if self.processor is not None and inputs is None:
+            inputs = self._first_pictures()
         self.shown: Mapping[str, object] | None = inputs
         """An example of what a model sees beside texts."""
         self.anatomy: Anatomy = anatomy_of(model, inputs)
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
             refuse_offloaded(model, f"Watching a {type(model).__name__}")  # whose attention has weights of its own
+
+    def _first_pictures(self) -> Mapping[str, object]:
+        """Two texts with a picture of noise each, to find out what the model does with pictures."""
+        pixels = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
+        noise = Picture("noise", image=optional("PIL.Image", "pictures").fromarray(pixels))
+        texts = ("what is in this picture", "what is it")
+        return self.encode([Example(text, text, image=noise) for text in texts]).inputs
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         """What `pickle` writes; one line if the model cannot be written, which transformers' own hooks prevent."""
@@ -140,6 +155,8 @@ class Subject(Facts):
     @cached_property
     def encoder(self) -> Encoder:
         """Turns texts into token ids."""
+        if self.processor is not None:
+            return PictureEncoder(self.processor, self.model.config, self.limit)
         return Encoder(self.tokenizer, self.model.config, self.limit)
 
     @property
@@ -201,7 +218,8 @@ class Subject(Facts):
     @property
     def limit(self) -> int | None:
         """The maximum length in tokens, special tokens included; None if there is no limit."""
-        return longest_text(self.model.config, self._tokenizer)
+        config = self.model.config if self.processor is None else self.model.config.get_text_config()
+        return longest_text(config, self._tokenizer)
 
     @property
     def weights_hash(self) -> str:
@@ -263,12 +281,15 @@ class Subject(Facts):
         refuse_no_gradients(self.name, self.model)
         return True
 
-    def example(self, text: str, pair: str | None = None, *, target: str | None = None) -> Example:
-        """One text to analyse; `target` is its translation, for translation models."""
+    def example(
+        self, text: str, pair: str | None = None, *, target: str | None = None, image: object = None
+    ) -> Example:
+        """One text to analyse; `target` is its translation, for translation models, `image` a picture or its path."""
         if target is not None and not self.encoder.translates:
             instead = " To explain a class, name it (--class)." if self.labels is not None else ""
             raise UserError(f"{self.name!r} is not a translation model, so it takes no translation (target).{instead}")
-        return Example("text", text, pair=pair, target=target)
+        picture = None if image is None else Picture.of(image, "text")
+        return Example("text", text, pair=pair, target=target, image=picture)
 
     def trace(
         self,
@@ -276,6 +297,7 @@ class Subject(Facts):
         pair: str | None = None,
         *,
         target: str | None = None,
+        image: object = None,
         without: "Iterable[Head]" = (),
         generate: "int | Generation | None" = None,
     ) -> "Trace":
@@ -283,13 +305,14 @@ class Subject(Facts):
 
         `without=["encoder.3.7"]` (or `[("encoder", 3, 7)]`) switches heads off; `trace.effect` has the effect.
         `generate=40` makes a language model generate 40 tokens and traces them too (`trace.generated`);
-        `generate=Generation(40, temperature=0.8, seed=1)` samples them.
+        `generate=Generation(40, temperature=0.8, seed=1)` samples them. `image`: a picture (of Pillow) or its path, for
+        a subject with a processor; the trace is of the language model, `lo.attention` has the tower of pictures too.
         """
         from lorgnette.subject.generation import traced
 
         if not isinstance(text, str | Example):
             raise UserError(f"trace takes one text, a string or an Example. Got {shown(text)} instead.")
-        example = text if isinstance(text, Example) else self.example(text, pair, target=target)
+        example = text if isinstance(text, Example) else self.example(text, pair, target=target, image=image)
         return traced(self, example, without, generate)
 
     def check(self, inputs: Mapping[str, torch.Tensor] | None = None) -> "list[Check]":
@@ -384,7 +407,7 @@ def load(
         revision=revision,
         adapter=None if adapter is None else str(adapter),
     )
-    return Subject(loaded.model, loaded.tokenizer, name=str(name), loaded=loaded)
+    return Subject(loaded.model, loaded.processor or loaded.tokenizer, name=str(name), loaded=loaded)
 
 
 def _device(asked: str | None) -> str:

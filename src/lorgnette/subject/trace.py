@@ -86,7 +86,7 @@ class Trace(NotebookDisplay, RecordedPass):
     @staticmethod
     def over(subject: Subject, batch: Batch, *taps: Tap) -> "Trace":
         """One pass over an encoded batch with a single text."""
-        recorder: Recorder[Call] = Recorder(lambda call: call)
+        recorder: Recorder[Call] = Recorder(lambda call: call, subject.text_sites)
         with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
         return Trace(subject, batch, recorder.records, output).finite()
@@ -284,7 +284,7 @@ def require_room(
     subject: Subject, batch: Batch, each: int, what: str, stack: str | None = None, instead: str = ""
 ) -> None:
     """Refuse in advance if `each` bytes per weight of every head exceed the free memory."""
-    sites = [site for site in subject.sites if stack in (None, site.name)]
+    sites = [site for site in subject.text_sites if stack in (None, site.name)]
     pairs = [batch.queries(site).ids.shape[1] * batch.keys(site).ids.shape[1] for site in sites]
     count = sum(subject.anatomy[site].heads * pair for site, pair in zip(sites, pairs, strict=True))
     free = free_memory(subject.device)

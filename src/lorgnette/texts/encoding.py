@@ -49,7 +49,7 @@ class Encoder:
         `words`: find their words too, from the same call.
         """
         fast = self.tokenizer.is_fast and not self.translates
-        together = [e for e in examples if fast and not e.parts and MESSAGES not in e.extra]
+        together = [e for e in examples if fast and not e.parts and e.image is None and MESSAGES not in e.extra]
         for example in together:
             refuse_half_characters(example)
         texts = [Sequences.of(example) for example in together]
@@ -125,6 +125,11 @@ class Encoder:
         return sides
 
     def _encode(self, example: Example, truncate: bool) -> Encoded:
+        if example.image is not None:
+            raise UserError(
+                f"The text {example.id!r} has a picture, and a tokenizer reads none: give the model's processor, "
+                "lo.Subject(model, processor), or remove the column 'image'."
+            )
         example = written(example, self.tokenizer)
         source = self._fit(example, self._side(Sequences.of(example), example.parts), truncate)
         if not self.translates:

@@ -6,6 +6,7 @@ from numbers import Integral, Real
 from typing import NamedTuple
 
 from lorgnette.errors import UserError, shown, whole_number
+from lorgnette.texts.pictures import Picture
 from lorgnette.types import Json
 
 _PER_WORD: dict[str, tuple[type, str]] = {
@@ -48,6 +49,7 @@ class Example:
     tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "upos", "chunk", …: one per word
     target: str | None = None  # reference translation
     extra: Json = field(default_factory=dict)
+    image: Picture | None = None  # what the text is about: a path, or a picture of Pillow
     parts: tuple[Span, ...] = ()  # who speaks in a chat, the named parts of a prompt; in order, without overlap
 
     def __post_init__(self) -> None:
@@ -92,6 +94,8 @@ class Example:
             object.__setattr__(self, "id", str(self.id))
         if not isinstance(self.id, str):
             raise UserError(f"The id of a text must be a string or a number. Got {shown(self.id)} instead.")
+        if self.image is not None:
+            object.__setattr__(self, "image", Picture.of(self.image, self.id))
         for name in ("text", "pair", "target"):
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or name == "text"):

@@ -1,12 +1,13 @@
 """One text, and one example, as ids: the tokenizer's work before it is padded into a batch."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
 
 from lorgnette.texts.example import Example
 
@@ -172,6 +173,8 @@ class Encoded:
     example: Example
     source: Side
     target: Side | None = None
+    seen: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the model sees beside the text, for this example alone: pixels …"""
     number: int = 0
     """Its place in the corpus, counted from 1; 0 if it comes from none."""
 

@@ -3,6 +3,8 @@
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
@@ -10,6 +12,7 @@ from lorgnette.texts.corpus import Corpus, SizedCorpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import LONGEST_LINE, File, content, existing, inner_suffix, lines
 from lorgnette.texts.parquet import number_of_rows, parquet_rows
+from lorgnette.texts.pictures import Picture
 from lorgnette.texts.webdataset import tar_rows
 from lorgnette.types import Json, Row
 
@@ -41,7 +44,8 @@ def table_corpus(path: str | File, columns: Columns, *, name: str | None = None)
         any_yet = False
         for number, row in rows():
             any_yet = True
-            yield columns.example(row, f"{file}, {called} {number}", number, classes)
+            example = columns.example(row, f"{file}, {called} {number}", number, classes)
+            yield _pictured(example, row, file) if suffix == ".jsonl" else example
         if not any_yet:
             raise UserError(f"{file}: no rows; expected at least one.")
 
@@ -52,6 +56,14 @@ def table_corpus(path: str | File, columns: Columns, *, name: str | None = None)
     else:
         corpus = Corpus(name or file.name, read, **fields)
     return corpus
+
+
+def _pictured(example: Example, row: Row, file: File) -> Example:
+    """The example with the picture that its row names, which stands below the folder of the file."""
+    name = row.get("image")
+    if not isinstance(name, str) or not name or not isinstance(file, Path):
+        return example
+    return replace(example, image=Picture(name, file.parent))
 
 
 def csv_rows(path: File) -> Iterator[tuple[int, Row]]:

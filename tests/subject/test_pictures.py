@@ -1,0 +1,166 @@
+"""Subjects of pictures and text: processors built here, corpora with pictures, look and trace."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from tiny.pictures import picture_model
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+import lorgnette as lo
+from lorgnette.texts.pictures import Picture
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'lorgnette[pictures]'")
+
+WORDS = [
+    "<pad>",
+    "</s>",
+    "<s>",
+    "<unk>",
+    *[f"w{n}" for n in range(86)],
+    "<image>",
+    "a",
+    "cat",
+    "what",
+    "is",
+    "it",
+    "red",
+]
+
+
+def processor_of(kind: str):
+    """The family's own processor, with a tokenizer of a few words in which <image> has the id of the tiny models."""
+    made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, "<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 2)])
+    tokenizer = hf.PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="</s>", bos_token="<s>", unk_token="<unk>",
+        additional_special_tokens=["<image>"],
+    )  # fmt: skip
+    size = {"height": 16, "width": 16}
+    if kind == "llava":
+        pixels = hf.CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size=size)
+        return hf.LlavaProcessor(
+            pixels, tokenizer, patch_size=4, vision_feature_select_strategy="default", image_token="<image>",
+            num_additional_image_tokens=1,
+        )  # fmt: skip
+    raise ValueError(kind)
+
+
+def subject(kind: str = "llava"):
+    model, _ = picture_model(kind)
+    return lo.Subject(model, processor_of(kind))
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Four texts with a picture of noise each, in a folder of their own."""
+    (tmp_path / "pictures").mkdir()
+    rows = []
+    for number in range(4):
+        pixels = np.random.default_rng(number).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pictures" / f"{number}.png")
+        rows.append(
+            {
+                "text": " ".join(["what is it", "a red cat", "a cat", "it"][number].split()),
+                "image": f"pictures/{number}.png",
+            }
+        )
+    file = tmp_path / "texts.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return file
+
+
+def test_a_processor_finds_both_towers_and_its_batch_is_its_own():
+    seeing = subject()
+    assert list(seeing.layers) == ["vision", "decoder"]
+    picture = Image.fromarray(np.zeros((20, 30, 3), dtype=np.uint8))
+    batch = seeing.encode(
+        [
+            lo.Example("1", "a red cat", image=Picture.of(picture, "1")),
+            lo.Example("2", "it", image=Picture.of(picture, "2")),
+        ]
+    )
+    own = processor_of("llava")(text=["<image>\na red cat"], images=[picture], return_tensors="pt")
+    assert torch.equal(batch.inputs["input_ids"][0], own["input_ids"][0])
+    assert torch.equal(batch.inputs["pixel_values"][:1], own["pixel_values"])
+    assert batch.inputs["pixel_values"].shape == (2, 3, 16, 16)
+    assert batch.source.words == (("a", "red", "cat"), ("it",))
+    assert int(batch.source.categories["image"].sum()) == 32
+    assert int(batch.source.categories["special"].sum()) == 2
+    assert batch.source.patches.row[0, 1:17].tolist() == [row for row in range(4) for _ in range(4)]
+
+
+def test_the_batch_gives_the_model_s_own_numbers():
+    """Padded in a batch, each text has the logits that it has alone with the processor's output."""
+    seeing = subject()
+    pictures = [Image.fromarray(np.full((20, 30, 3), shade, dtype=np.uint8)) for shade in (10, 200)]
+    texts = ["a red cat", "it"]
+    batch = seeing.encode([lo.Example(t, t, image=Picture.of(p, t)) for t, p in zip(texts, pictures, strict=True)])
+    with torch.no_grad():
+        together = seeing.run(batch).last_hidden_state
+        for row, (text, picture) in enumerate(zip(texts, pictures, strict=True)):
+            alone = seeing.model(
+                **processor_of("llava")(text=[f"<image>\n{text}"], images=[picture], return_tensors="pt")
+            )
+            states = alone.last_hidden_state[0]
+            torch.testing.assert_close(together[row, : len(states)], states, atol=2e-4, rtol=2e-4)
+
+
+def test_look_measures_attention_to_the_picture(corpus):
+    results = lo.look(
+        subject(), str(corpus), [lo.lens.get("weights", parts=("image", "text", "special")), "norms", "sinks"],
+        progress=False,
+    )  # fmt: skip
+    mass = results["weights"].data["mass"].sel(stack="decoder", category=["image", "text", "special"])
+    np.testing.assert_allclose(mass.sum("category"), 1.0, rtol=1e-6)
+    assert bool((results["weights"].data["mass_se"].sel(category="image") > 0).all())
+
+
+def test_trace_takes_a_picture(corpus):
+    trace = subject().trace("a red cat", image=corpus.parent / "pictures" / "1.png")
+    assert trace["weights"].shape == (2, 4, 20, 20)
+    assert trace.batch.source.part_names()[:2] == ["special", "image"]
+    with pytest.raises(lo.UserError, match="not continued"):
+        subject().trace("a cat", image=corpus.parent / "pictures" / "1.png", generate=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("../secret.png", "lies outside"),
+        ("/etc/hostname", "lies outside"),
+        ("link.png", "lies outside"),
+        ("none.png", "There is no picture 'none.png'"),
+        ("broken.png", "The picture 'broken.png' cannot be read"),
+    ],
+)
+def test_pictures_elsewhere_missing_or_broken_are_one_line(tmp_path, name, message):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(tmp_path / "secret.png")
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    (folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n nothing")
+    file = folder / "texts.jsonl"
+    file.write_text(json.dumps({"text": "a cat", "image": name}), encoding="utf-8")
+    with pytest.raises(lo.UserError, match=message) as caught:
+        lo.look(subject(), str(file), ["weights"], progress=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_refuses_a_picture(corpus):
+    model, _ = picture_model("llava")
+    blind = lo.Subject(model, processor_of("llava").tokenizer)
+    with pytest.raises(lo.UserError, match="a tokenizer reads none"):
+        lo.look(blind, str(corpus), ["weights"], progress=False)
+
+
+def test_load_opens_the_processor_too(tmp_path):
+    model, _ = picture_model("llava")
+    model.save_pretrained(tmp_path / "mine")
+    processor_of("llava").save_pretrained(tmp_path / "mine")
+    loaded = lo.load(str(tmp_path / "mine"))
+    assert list(loaded.layers) == ["vision", "decoder"]
+    assert loaded.processor is not None
