@@ -252,6 +252,10 @@ def test_an_interrupted_budget_goes_on_to_the_same_weights(base, tmp_path, monke
         ({"keep": 0.5, "only": ("unit",)}, "Did you mean 'units'"),
         ({"keep": 0.5, "method": "agreement"}, "'agreement' ranks heads"),
         ({"keep": 0.5, "method": "importance", "only": ("layers",)}, "not layers"),
+        ({"keep": 0.5, "sweep": [0.5]}, "`sweep` and `keep` both say"),
+        ({"sweep": [0.5, 0.5]}, "the same share twice"),
+        ({"sweep": [0.5, 1.5]}, "above 0 and at most 1"),
+        ({"sweep": [0.5], "method": "agreement"}, "'agreement' ranks heads"),
         ({"keep": 0.5, "uniform": True, "only": ("heads",)}, "omit `only`"),
         ({"keep": 0.5, "over": "sum"}, "`over` is for a penalty on the number of heads"),
         ({"keep": 0.5, "only": ("heads",), "scratch": True}, "`scratch` is for budgets"),
@@ -281,6 +285,26 @@ def test_budgets_that_cannot_be_reached(base, tmp_path, changes, said, monkeypat
         changes = {"keep": 0.1, "only": ("heads",)}
     with pytest.raises(UserError, match=said):
         prune(settings(base, tmp_path / "out", **changes))
+
+
+def test_a_sweep_is_a_folder_for_each_budget_a_table_and_a_figure(base, tmp_path):  # noqa: F811
+    given = {"method": "importance", "settle": 0}
+    done = swept(base, tmp_path / "out", [0.8, 0.5], **given)
+    rows = done.record["sweep"]
+    assert [row["keep"] for row in rows] == [0.8, 0.5]
+    assert rows[0]["parameters"] > rows[1]["parameters"]
+    for row in rows:
+        assert size(lo.load(row["folder"]).model) == lo.Pruned.load(row["folder"]).record["parameters"]["after"]
+    lines = (tmp_path / "out" / "sweep.md").read_text().splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    assert len(lines) == 4
+    assert "<svg" in (tmp_path / "out" / "sweep.svg").read_text()
+    again = swept(base, tmp_path / "out", [0.8, 0.5, 0.6], resume=True, **given)
+    assert again.record["sweep"][:2] == rows, "what is finished does not run again"
+
+
+def swept(base, out, shares, **given):  # noqa: F811
+    return lo.prune(base, PARTS, out, epochs=1, batch_size=32, controls=1, onnx=False, sweep=shares, **given)
 
 
 def test_sizes():

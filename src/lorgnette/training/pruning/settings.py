@@ -47,6 +47,7 @@ class PruningSettings(TrainingSettings):
     size, speed instead of a share: the weights take at most so much ("60MB"), or a batch is so many times as fast on
                 this machine
     weight      instead of a budget: λ, with which training finds how many heads stay; nothing else goes
+    sweep       instead of `keep` several shares: each is a run in a folder of its own, with one table and figure
     only        the kinds that may go; None: all with a budget, heads without one
     uniform     equal sizes in all layers: an ordinary checkpoint, which transformers opens, is then as small
     method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head or unit,
@@ -80,6 +81,11 @@ class PruningSettings(TrainingSettings):
         Annotated[float, Interval(1, closed="neither")] | None,
         Shown(_BUDGET, "Instead of --keep: how many times as fast, measured on this machine.", metavar="TIMES"),
     ] = None
+    sweep: Annotated[
+        Annotated[Sequence[Annotated[float, Interval(0, 1, "right")]], NotEmpty()] | None,
+        Shown(_BUDGET, "Instead of --keep: several shares, comma-separated, each in a folder of its own.",
+              metavar="SHARES"),
+    ] = None  # fmt: skip
     only: Annotated[
         Annotated[Sequence[Annotated[str, OneOf(KINDS)]], NotEmpty()] | None,
         Shown(_HEADS, "What may go, comma-separated: heads, units (feed-forward), layers.", default="all"),
@@ -144,6 +150,9 @@ class PruningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.sweep is not None:
+            self._refuse_sweep(self.sweep)
+            return
         budgets = [name for name in ("keep", "size", "speed") if getattr(self, name) is not None]
         if budgets and self.weight is not None:
             raise UserError(f"`{budgets[0]}` sets how much remains, `weight` lets training decide: use one of them.")
@@ -157,6 +166,20 @@ class PruningSettings(TrainingSettings):
         if self.settle and self.train == "none":
             raise UserError("If no weights are trained (`train`), nothing is left to fine-tune: omit `settle`.")
         self._refuse_idle()
+
+    def _refuse_sweep(self, shares: Sequence[float]) -> None:
+        """Everything that would be wrong with one of the runs."""
+        other = next((name for name in ("keep", "size", "speed", "weight") if getattr(self, name) is not None), None)
+        if other is not None:
+            raise UserError(f"`sweep` and `{other}` both say how small the model is to become: use one of them.")
+        if len(set(shares)) < len(shares):
+            raise UserError("`sweep` has the same share twice.")
+        for share in shares:
+            self.at(share, self.folder)
+
+    def at(self, share: float, folder: Path, *, resume: bool = False) -> "PruningSettings":
+        """The run of a sweep that keeps this share."""
+        return dataclasses.replace(self, sweep=None, keep=share, out=folder, resume=resume)
 
     def _refuse_kinds(self, budget: bool) -> None:
         """Kinds of parts and ways to choose them that do not fit together."""
@@ -248,6 +271,7 @@ class PruningSettings(TrainingSettings):
             "allow_empty",
             "onnx",
             "scratch",
+            "sweep",
         ):  # what is done with it may change
             del own[name]
         own |= {name: None if (given := own[name]) is None else list(given) for name in ("stacks", "only")}
