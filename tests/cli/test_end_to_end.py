@@ -82,7 +82,7 @@ def test_look_prints_and_writes(texts, tmp_path):
 def test_look_without_out_writes_nothing(texts, tmp_path):
     done = lorgnette("look", "minilm", "-c", texts, "--limit", 1)
     assert done.exit_code == 0, done.output
-    assert "1 texts" in done.stdout
+    assert ": 1 text, " in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 
 

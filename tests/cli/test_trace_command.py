@@ -55,7 +55,8 @@ def test_links_are_between_words_and_strongest_first(weights):
     layer, head = map(int, links[0][0].split("."))
     query, key = np.unravel_index(inner[layer - 1, head - 1].argmax(), inner.shape[2:])
     words = weights["key_text"].values[1:-1]
-    assert links[0][1:3] == [words[query], words[key]]
+    to = ["itself"] if query == key else [str(key + 2), words[key]]
+    assert links[0][1:-1] == [str(query + 2), words[query], *to]  # each behind its position, [CLS] being the first
 
 
 def test_json_holds_all_weights(weights):

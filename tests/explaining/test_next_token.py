@@ -84,7 +84,7 @@ def test_behind_the_text_it_is_the_likeliest():
         ("gpt2", Next(at=0), "nothing to explain at token 0"),
         ("gpt2", Next(at=99), "nothing to explain at token 99"),
         ("gpt2", Next("w7 w8"), "tokens of .*, not one"),
-        ("gpt2", Next(500), "There is no class 500"),
+        ("gpt2", Next(500), "There is no token 500"),
     ],
 )
 def test_what_is_not_said(family, target, words):

@@ -198,7 +198,7 @@ def test_what_it_says_of_itself():
         (gpt2, {"prompt": Example("1", "the cat")}, "no named parts"),
         (gpt2, {"prompt": Example("1", "the cat"), "answer": None}, "no named parts"),
         (gpt2, {"among": "document 4"}, "no part 'document 4'.*Did you mean"),
-        (gpt2, {"method": "rollout"}, "relevance of parts is by"),
+        (gpt2, {"method": "rollout"}, "method of sources is one of"),
         (gpt2, {"prompt": {**PARTS, "more": "dog " * 60}}, "the model takes 64"),
         (gpt2, {"prompt": {**PARTS, "more": "dog " * 60}, "answer": None}, "the model takes 64"),
         (gpt2, {"prompt": {**PARTS, "more": "dog " * 25}, "answer": None, "generate": 30}, "cannot go on"),

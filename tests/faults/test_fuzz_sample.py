@@ -1,12 +1,17 @@
 """A sample of `make fuzz`: hostile input is a right answer or one line, whatever the area."""
 
+import inspect
+import re
 from pathlib import Path
 
 import pytest
+from fuzz import calls
 from fuzz.areas import AREAS, place_for_cases, run_cases
 from fuzz.damage import changed, paths
 from fuzz.trial import Case, answered, clocked, tried
 from processes import run
+
+import lorgnette as lo
 
 CASES = 12
 
@@ -33,6 +38,40 @@ def test_calls_with_hostile_values(tmp_path):
     ran = run("-m", "fuzz", *options, cwd=Path(__file__).parents[1])
     assert ran.returncode == 0, (tmp_path / "wrong.txt").read_text() or ran.stderr
     assert "| calls | 80 |" in ran.stdout
+
+
+NOT_CALLED = {
+    "attend": "transformers calls it, with what a model passes on",
+    "corpora": "no argument", "explanations": "no argument", "families": "no argument", "lenses": "no argument",
+    "train": "every field of its settings is checked by its type",
+    "prune": "its settings are those of train",
+    "tapped": "takes taps, which are programs",
+    "vllm_calls": "reads what another program wrote: tests/bare/test_calls.py",
+}  # fmt: skip
+
+
+def test_every_function_gets_hostile_values(place):
+    """One that is not in the list would never see any."""
+    functions = {name for name in lo.__all__ if inspect.isfunction(getattr(lo, name))}
+    called = {name.split()[0] for name in calls.functions(place)}
+    assert functions - called == NOT_CALLED.keys()
+
+
+def test_slips_get_one_line():
+    """`slips.py`, as a user would meet it: without beartype."""
+    options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-W", "ignore:Module already imported"]
+    ran = run("-m", "pytest", *options, "slips.py", cwd=Path(__file__).parent)
+    assert ran.returncode == 0, ran.stdout[-6000:]
+    assert int(re.findall(r"(\d+) passed", ran.stdout)[0]) > 15
+
+
+def test_every_odd_value_of_a_function(tmp_path):
+    """A part of `make fuzz ONLY=arguments`, evenly spread over functions and values."""
+    ran = run(
+        "-m", "fuzz", "--only", "arguments", "--cases", "300", "--out", str(tmp_path), cwd=Path(__file__).parents[1]
+    )
+    assert ran.returncode == 0, (tmp_path / "wrong.txt").read_text() or ran.stderr
+    assert "| **all** | 300 |" in ran.stdout
 
 
 def test_the_fuzzer_sees_what_it_looks_for(place, tmp_path, monkeypatch):

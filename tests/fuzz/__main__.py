@@ -4,6 +4,7 @@ Cases are drawn by Hypothesis from a seed. Whole chunks of them run in forked pr
 comes back is counted, and the rest goes on. What went wrong is in out/fuzz/wrong.txt, with the seed of its chunk; what
 was said in one line is in said.txt. Then look, train, prune and reproduce are killed at every write and gone on with
 (`--only kills`: this alone), and `look` is stopped by signals at random moments and resumed (`--only signals`).
+`--only arguments` gives every argument of every function every odd value, once each.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import chdir
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -22,10 +24,11 @@ os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 import torch
 
 from fuzz.areas import AREAS, SHARES, place_for_cases, run_cases
+from fuzz.calls import every_argument
 from fuzz.interrupted import interrupted_at_random
 from fuzz.killed import NAMES, killed_everywhere
 from fuzz.place import Place
-from fuzz.trial import WALL_SECONDS, Outcome
+from fuzz.trial import WALL_SECONDS, Outcome, called
 
 CHUNK = 40
 KINDS = ("right", "one line", "traceback", "hang", "silent change")
@@ -96,6 +99,20 @@ def fuzzed(place: Place, chunks: list[tuple[str, int, int]], jobs: int, out: Pat
     return counts
 
 
+def arguments(place: Place, out: Path, cases: int) -> dict[str, Counter[str]]:
+    """Every argument with every odd value, function by function, or so many of them."""
+    counts: dict[str, Counter[str]] = {}
+    every = list(every_argument(place))
+    some = [every[number * len(every) // cases] for number in range(cases)] if cases < len(every) else every
+    with (out / "wrong.txt").open("w", encoding="utf-8", errors="backslashreplace") as wrong, chdir(place.root):
+        for case in some:
+            outcome = called(case)
+            counts.setdefault(case.what.partition("(")[0], Counter())[outcome.kind] += 1
+            if outcome.kind in WRONG:
+                print(f"\n=== {outcome.kind}", outcome.what, outcome.details, sep="\n", file=wrong, flush=True)
+    return counts
+
+
 def table(counts: dict[str, Counter[str]], seconds: float) -> str:
     rows = [("area", "cases", *KINDS), ("---",) * (2 + len(KINDS))]
     for area, count in [*counts.items(), ("**all**", sum(counts.values(), Counter()))]:
@@ -108,7 +125,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description="Hostile input for the command line, from a seed.")
     parser.add_argument("--cases", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=[*AREAS, "kills", "signals"])
+    parser.add_argument("--only", choices=[*AREAS, "arguments", "kills", "signals"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=Path("out/fuzz"))
     given = parser.parse_args()
@@ -124,6 +141,8 @@ def main() -> int:
         ]
         chunks.sort(key=lambda chunk: chunk[1])  # areas in turn: a run that is stopped has seen all of them
         counts = fuzzed(place, chunks, given.jobs, given.out)
+        if given.only == "arguments":
+            counts = arguments(place, given.out, given.cases)
         text = table(counts, time.monotonic() - started) if counts else ""
         print(text, file=sys.stderr, flush=True)  # the kills take longer than the cases
         killed, wrong = kills(place) if given.only in (None, "kills") else ("", [])

@@ -1,8 +1,9 @@
 """The functions of Python: wrong types, shapes, labels, masks; and right ones in other forms, for the same numbers."""
 
 import operator
+import tempfile
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ import pandas as pd
 import torch
 from beartype.door import is_bearable
 from hypothesis import strategies as st
-from tiny import TEXTS
+from tiny import EXAMPLES, TEXTS
 from torch import Tensor
 
 import lorgnette as lo
@@ -70,7 +71,7 @@ def functions(place: Place) -> dict[str, Function]:
     inputs = dict(subject.tokenizer(SOME, padding=True, return_tensors="pt"))
     return {
         **_of_passes(subject, inputs), **_of_interventions(subject.model, inputs), **_of_texts(subject),
-        **_of_subjects(place, subject),
+        **_of_subjects(place, subject), **_of_prompts(place), **_of_results(subject),
     }  # fmt: skip
 
 
@@ -108,6 +109,14 @@ def _of_passes(subject: lo.Subject, inputs: dict[str, Tensor]) -> dict[str, Func
             {"model": model, "lens": lo.lens.get("weights"), "batch": lo.batch(inputs, tokenizer)},
             {"model": MODEL, "lens": ("lens",), "batch": ("batch",)},
             lo.watch,
+        ),
+        "calls": Function(
+            lambda **given: lo.calls(**given).look("weights")["weights"],
+            {"query": torch.rand(2, 1, 4, 9, 8), "key": torch.rand(2, 1, 2, 9, 8), "value": None, "causal": True,
+             "mask": None, "scale": None, "window": None, "softcap": None, "sinks": None, "bias": None,
+             "residual": None, "layers": None, "batch": None, "model": None, "tokenizer": None, "name": "x"},
+            {"batch": ("batch",), "model": MODEL},
+            lo.calls,
         ),
         "views": Function(
             lo.views, {"attentions": torch.rand(2, 2, 3, 3).softmax(-1), "tokens": ["a", "b", "c"]},
@@ -223,9 +232,100 @@ def _of_subjects(place: Place, subject: lo.Subject) -> dict[str, Function]:
     }  # fmt: skip
 
 
+def _of_prompts(place: Place) -> dict[str, Function]:
+    """Functions about what a language model says."""
+    decoder, prompt = place.subjects["gpt2"], lo.prompt(instruction=SOME[0], doc=SOME[1])
+    generation: dict[str, Any] = {"tokens": 2, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 0}
+
+    def said(**given: Any) -> Any:
+        return decoder.trace(SOME[0], generate=lo.Generation(**given))
+
+    def explained(**given: Any) -> Any:
+        return lo.explain(decoder, [SOME[0]], "gradient_x_input", lo.Next(**given))
+
+    return {
+        "prompt": Function(
+            lambda **given: lo.prompt(given["parts"], separator=given["separator"]),
+            {"parts": {"doc": "a b", "question": "c"}, "separator": " "},
+            {"parts": ("part", "prompt"), "separator": ("separator",)},
+            lo.prompt,
+        ),
+        "sources": Function(
+            lo.sources,
+            {"subject": decoder, "prompt": prompt, "answer": SOME[2], "among": None, "method": "gradient_x_input"},
+            {"subject": MODEL, "prompt": ("prompt", "part", "message"), "answer": ("answer",),
+             "among": ("among", "part"), "method": ("method",)},
+            lo.sources,
+        ),
+        "logit_lens": Function(
+            lo.logit_lens, {"subject": decoder, "text": SOME[0], "target": None},
+            {"subject": MODEL, "text": ("text",), "target": ("target", "translation")}, lo.logit_lens,
+        ),
+        "align": Function(
+            lo.align, {"subject": place.subjects["marian"], "corpus": EXAMPLES, "test": EXAMPLES, "gold": None,
+                       "test_gold": None, "first": 0, "development": 0.5, "most": 2, "progress": False},
+            {"subject": MODEL, "corpus": CORPUS, "test": CORPUS, "gold": ("gold", "align", "file"),
+             "test_gold": ("gold", "align", "file")},
+            lo.align,
+        ),
+        "stream": Function(
+            lo.stream, {"subject": decoder, "corpus": list(TEXTS), "loss": 0.01, "sinks": 1, "window": 2, "draws": 1,
+                        "development": 0.5, "seed": 0, "truncate": False, "progress": False},
+            {"subject": MODEL, "corpus": CORPUS}, lo.stream,
+        ),
+        "why": Function(
+            lo.why, {"subject": decoder, "text": SOME[0], "head": "2.1", "query": -1, "key": 0, "pair": None,
+                     "target": None},
+            {"subject": MODEL, "text": ("text",), "head": (*HEAD, "layer"), "query": ("query",), "key": ("key",),
+             "pair": ("pair", "text"), "target": ("target", "translation")},
+            lo.why,
+        ),
+        "Generation": Function(said, generation, {name: (name,) for name in generation} | {"tokens": ("token",)},
+                               lo.Generation.__init__),
+        "Next": Function(explained, {"piece": 5, "instead_of": 6, "at": None},
+                         {"piece": ("piece", "token", "vocabulary"), "instead_of": ("piece", "token", "vocabulary"),
+                          "at": ("place", "token", "at ")}, lo.Next.__init__),
+    }  # fmt: skip
+
+
+def _of_results(subject: lo.Subject) -> dict[str, Function]:
+    """Functions that put results together or write them, and those that take heads away."""
+    found = lo.look(subject, SOME, "weights", progress=False)
+    parts = [lo.look(subject, SOME, "weights", shard=(number, 2), progress=False) for number in (1, 2)]
+
+    def without(**given: Any) -> Any:
+        made = lo.remove_heads(**given)
+        return lo.look(lo.Subject(made, subject.tokenizer), SOME, "weights", progress=False)
+
+    def written(**given: Any) -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            return [path.name for path in lo.report(out=Path(folder) / "page.html", **given)]
+
+    return {
+        "merge": Function(lo.merge, {"parts": parts, "subject": subject, "lenses": "weights", "command": None},
+                          {"parts": ("shard", "part"), "subject": MODEL, "lenses": ("lens",), "command": ("command",)},
+                          lo.merge),
+        "report": Function(
+            written, {"run": found, "figures": None, "width": None, "figure": None, "title": None},
+            {"run": ("run", "result", "folder"), "figures": ("figure", "format"), "width": ("width",),
+             "figure": ("figure",), "title": ("title",)},
+            lo.report,
+        ),
+        "remove_heads": Function(without, {"model": subject.model, "heads": ["1.2"], "factors": None},
+                                 {"model": MODEL, "heads": HEAD, "factors": ("factor", *HEAD)}, lo.remove_heads),
+    }  # fmt: skip
+
+
+def every_argument(place: Place) -> Iterator[Call]:
+    """Every argument of every function with every odd value."""
+    for name, function in functions(place).items():
+        for argument in function.right:
+            yield from (wrong(function, name, argument, value) for value in ODD)
+
+
 def _fits(function: Function, argument: str, value: Any) -> bool:
     """Whether the annotation of the argument allows the value; True where nothing is known."""
-    if argument == "id":  # a number becomes a name
+    if argument in ("id", "ids"):  # a number becomes a name
         return True
     if function.names.get(argument) == CORPUS and isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return True  # whoever reads a corpus takes an array of strings as well
@@ -233,7 +333,7 @@ def _fits(function: Function, argument: str, value: Any) -> bool:
         value = operator.index(value)  # a whole number of NumPy or torch is one
     try:
         hint = typing.get_type_hints(function.of, include_extras=True).get(argument, Any)
-        return bool(is_bearable(value, hint))
+        return bool(is_bearable(value, hint)) or (isinstance(value, int) and bool(is_bearable(float(value), hint)))
     except Exception:
         return True
 
@@ -242,10 +342,12 @@ def _fits(function: Function, argument: str, value: Any) -> bool:
 def _wrong_argument(draw: st.DrawFn, place: Place) -> Call:
     known = functions(place)
     name = draw(st.sampled_from(sorted(known)))
-    function = known[name]
-    argument = draw(st.sampled_from(sorted(function.right)))
-    number = draw(st.integers(0, len(ODD) - 1))
-    value = ODD[number]
+    argument = draw(st.sampled_from(sorted(known[name].right)))
+    return wrong(known[name], name, argument, ODD[draw(st.integers(0, len(ODD) - 1))])
+
+
+def wrong(function: Function, name: str, argument: str, value: Any) -> Call:
+    """The call with one argument replaced; wrong is an answer that the argument changed though it cannot be right."""
 
     def call() -> Any:
         return function.call(**{**function.right, argument: value})

@@ -108,6 +108,9 @@ def test_folders_that_are_no_models(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"no config.json"):
         lo.load(str(tmp_path / "empty"))
+    (tmp_path / "empty" / "smol.gguf").touch()
+    with pytest.raises(UserError, match=r"it is not a model folder. Pass the file .*smol.gguf"):
+        lo.load(str(tmp_path / "empty"))
     (folder / "model.safetensors").unlink()
     with pytest.raises(UserError, match="no weights"):
         lo.load(str(folder))

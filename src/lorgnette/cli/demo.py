@@ -38,10 +38,12 @@ def _table(done: "Demo") -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
+    from lorgnette.figures.sentences import counted_texts
+
     table = Table("subject", "what was found", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, results in done.results.items():
         origin = next(iter(results.values())).provenance
-        data = f"{origin.texts:,} texts, {origin.tokens:,} tokens of {origin.corpus}"
+        data = f"{counted_texts(origin.texts)}, {origin.tokens:,} tokens of {origin.corpus}"
         sentences = [data, *origin.notes, *(finding.text for finding in done.findings[name])]
         for place, sentence in enumerate(sentences):
             table.add_row(escape(name) if place == 0 else "", escape(sentence), end_section=sentence is sentences[-1])

@@ -109,8 +109,9 @@ def look(
     if share is not None:
         written = run(subject, texts, chosen, shard=share, first=first, **how)
         counts = written.counts
-        said = "1 text" if counts.texts == 1 else f"{counts.texts:,} texts"
-        typer.echo(f"Shard {shard}: {said}, {counts.tokens:,} tokens, in {out}")
+        from lorgnette.figures.sentences import counted_texts
+
+        typer.echo(f"Shard {shard}: {counted_texts(counts.texts)}, {counts.tokens:,} tokens, in {out}")
         if written.look.needed:
             needed = ", ".join(each.name for each in written.look.needed)
             typer.echo(
@@ -201,12 +202,14 @@ def show(results: "Results", page: "Report", *, table: bool = True) -> None:
     from lorgnette import lens as lenses
     from lorgnette.cli.consoles import out
     from lorgnette.cli.summary import show_table, summary
+    from lorgnette.figures.sentences import counted_texts
     from lorgnette.reporting.contents import DECISIONS, whole_model
 
     origin = list(results.values())[-1].provenance  # of this look, if others were there before
     cut = f" ({origin.truncated:,} cut)" if origin.truncated else ""
     out().print(
-        f"{escape(origin.model)} on {escape(str(origin.corpus))}: {origin.texts:,} texts{cut}, {origin.tokens:,} tokens"
+        f"{escape(origin.model)} on {escape(str(origin.corpus))}: {counted_texts(origin.texts)}{cut}, "
+        f"{origin.tokens:,} tokens"
     )
     for note in origin.notes:
         out().print(f"Note: {escape(note)}", highlight=False)

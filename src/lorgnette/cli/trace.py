@@ -387,7 +387,8 @@ def _summary(trace: "Trace", stack: str, pieces: bool) -> "tuple[_KeyShares, Tab
             if queries.any() and keys.any():
                 between = weights * queries[:, None] * keys
                 query, key = np.unravel_index(int(between.argmax()), between.shape)
-                links.append((-float(between[query, key]), site.layer, head, rows[query], columns[key]))
+                ends = (f"{query + 1} {rows[query]}", "itself" if query == key else f"{key + 1} {columns[key]}")
+                links.append((-float(between[query, key]), site.layer, head, *ends))
     left_out = ~keys if keys.any() else np.zeros_like(keys)
     return _KeyShares(share, columns, left_out, ", ".join(names)), _links(sorted(links)[:_LINKS]) if links else None
 
@@ -426,7 +427,7 @@ def _overview(shares: _KeyShares, width: int) -> "Iterator[Table]":
 
 
 def _links(links: "list[tuple[float, int, int, str, str]]") -> "Table":
-    """The largest weights between two words, largest first."""
+    """The largest weights between two words, largest first; each word behind its position."""
     from rich.markup import escape
     from rich.table import Table
 

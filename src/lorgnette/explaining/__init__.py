@@ -3,7 +3,7 @@
 Ours are in `METHODS`; installed packages register theirs under the entry point group `lorgnette.explanations`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -153,5 +153,7 @@ def _by_package(entry: EntryPoint, subject: Subject, batch: Batch, target: Targe
 
 
 def _encoded(subject: Subject, texts: str | Example | Sequence[str | Example]) -> Batch:
+    if isinstance(texts, Set):
+        raise UserError(f"The texts to explain must be a list: a set has no order. Got {shown(texts)} instead.")
     several = [texts] if isinstance(texts, str | Example) else list(texts_of(texts))
     return subject.encode([translated(subject, example) for example in as_examples(several)])

@@ -8,9 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.display import Facts
+from lorgnette.errors import UserError
 from lorgnette.explaining.output_head import OutputHead, Predictions
 from lorgnette.explaining.target import positions
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.trace import translated
 from lorgnette.texts.example import Example
 from lorgnette.texts.readable import readable_piece
@@ -115,11 +116,14 @@ def logit_lens(subject: Subject, text: str | Example, *, target: str | None = No
     is masked; a translation model at every token of the translation (`target`, or its own). Over a corpus, with
     standard errors and a control: the lens `logitlens`.
     """
+    refuse_no_subject(subject, "logit_lens")
     head = OutputHead(subject)
     example = text if isinstance(text, Example) else subject.example(text, target=target)
     batch = subject.encode([translated(subject, example)])
-    head.check(batch)
     tokens = batch.source if batch.target is None else batch.target
+    if not bool(tokens.mask.any()):
+        raise UserError("The text has no token that a layer could predict from. Give one with a word in it.")
+    head.check(batch)
     where = tokens.mask if subject.anatomy.causal else positions(subject, batch)
     places = Predictions.at(where)
     tops, shares = [], []

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.errors import UserError, near, outside, shown
+from lorgnette.constraints import check
+from lorgnette.errors import UserError, near, outside, shown, whole_number
 from lorgnette.explaining.relevance import stabilised
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -34,6 +35,12 @@ class Next:
     instead_of: Piece | None = None
     at: int | range | None = None
     """the place (from 0) of the token that is said, or those of several; None: behind the text"""
+
+    def __post_init__(self) -> None:
+        for name in ("piece", "instead_of"):
+            check(getattr(self, name), Piece | None, f"{name}, a piece of text or the id of a token,")
+        if self.at is not None and not isinstance(self.at, range):
+            object.__setattr__(self, "at", whole_number(self.at, "at, the place of a token (or a range of places),"))
 
     @property
     def places(self) -> range | None:
@@ -234,19 +241,19 @@ def _counts(ids: Tensor) -> bool:
 
 
 def _one(subject: Subject, texts: int, logits: Tensor, choice: int | Tensor) -> Int[Tensor, "batch *token"]:
-    classes = logits.shape[-1]
-    with outside(f"The target {shown(choice)} is no class", "Give the number or the name of a class."):
+    classes, kind = logits.shape[-1], "class" if logits.dim() == 2 or subject.labels is not None else "token"
+    with outside(f"The target {shown(choice)} is no {kind}", f"Give the number or the name of a {kind}."):
         ids = torch.as_tensor(choice, device=logits.device)
     if not _counts(ids) or ids.shape not in ((), (texts,), logits.shape[:-1]):
         raise UserError(
-            f"The target must be a class, or one for each of the {texts} texts. Got {ids.dtype} of shape "
+            f"The target must be a {kind}, or one for each of the {texts} texts. Got {ids.dtype} of shape "
             f"{tuple(ids.shape)} instead."
         )
     wrong = (ids < 0) | (ids >= classes)
     if bool(wrong.any()):
         names = f" ({', '.join(subject.labels)})" if subject.labels and classes == len(subject.labels) else ""
         raise UserError(
-            f"There is no class {int(ids[wrong][0] if ids.dim() else ids)}: {subject.name!r} has {classes}{names}, "
+            f"There is no {kind} {int(ids[wrong][0] if ids.dim() else ids)}: {subject.name!r} has {classes}{names}, "
             f"numbered from 0 to {classes - 1}."
         )
     while ids.dim() < logits.dim() - 1:

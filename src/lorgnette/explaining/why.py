@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lorgnette.attending import Call
 from lorgnette.display import Facts
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, whole_number
 from lorgnette.explaining.stream import ResidualStream, Writer
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.knockout import Head, head_names, heads_at
 from lorgnette.subject.trace import translated
 from lorgnette.texts.example import Example
@@ -152,8 +152,11 @@ def why(
     attends to most. One pass of the model, and two or three products with the head's projections for each of its
     dimensions. Over a corpus: the lens `composition`.
     """
+    refuse_no_subject(subject, "why")
     example = text if isinstance(text, Example) else subject.example(text, pair, target=target)
     batch = subject.encode([translated(subject, example)])
+    if not bool(batch.source.mask.any()):
+        raise UserError("The text has no token that a head could look from. Give one with a word in it.")
     ((site, (index,)),) = heads_at(subject, [head]).items()
     stream = ResidualStream(subject, batch)
     call = stream.calls[site]
@@ -192,6 +195,7 @@ def why(
 
 
 def _place(number: int, count: int, side: str) -> int:
+    number = whole_number(number, f"The {side}, the position of a token,")
     if not -count <= number < count:
         raise UserError(f"There is no {side} {number}: the text has {count} tokens, counted from 0 (or −1, the last).")
     return number % count

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import altair as alt
 import vl_convert
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, listed, near, shown
 from lorgnette.figures.width import LETTERS, fitted_to, known_width
 from lorgnette.types import Chart, Json
 
@@ -119,7 +119,9 @@ def _in_points(svg: str) -> str:
 
 def known_formats(names: "str | tuple[str, ...] | list[str]") -> tuple[str, ...]:
     """Formats from "png,svg" or a list of them, each once."""
-    parts = names.split(",") if isinstance(names, str) else names
+    parts = names.split(",") if isinstance(names, str) else listed(names)
+    if parts is None or not all(isinstance(part, str) for part in parts):
+        raise UserError(f"The formats of figures are some of {', '.join(FORMATS)}. Got {shown(names)} instead.")
     formats = tuple(dict.fromkeys(part.strip().lower().removeprefix(".") for part in parts if part.strip()))
     for name in formats:
         if name not in FORMATS:

@@ -46,7 +46,12 @@ def has(count: int) -> str:
 def over_texts(means: Estimate) -> str:
     """ " (3 texts)": what a sentence adds that finds nothing significant."""
     texts = int(means.count.max()) if bool(means.count.notnull().any()) else 0
-    return f" ({texts:,} {'text' if texts == 1 else 'texts'})" if texts else ""
+    return f" ({counted_texts(texts)})" if texts else ""
+
+
+def counted_texts(count: int) -> str:
+    """ "1 text", "1,200 texts"."""
+    return f"{count:,} {'text' if count == 1 else 'texts'}"
 
 
 def at_state(state: int, number: str = "where") -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, shown
 from lorgnette.types import Json
 
 WIDTHS = {"column": 240.0, "page": 500.0}
@@ -22,13 +22,13 @@ def known_width(width: str | int | float) -> float:
         return WIDTHS[width]
     try:
         points = float(width)
-    except ValueError:
-        names = " or ".join(WIDTHS)
+    except (TypeError, ValueError):
+        names, meant = " or ".join(WIDTHS), near(str(width), WIDTHS)
         raise UserError(
-            f"The width of a figure is {names}, or a number of points. Got {width!r} instead.{near(str(width), WIDTHS)}"
+            f"The width of a figure is {names}, or a number of points. Got {shown(width)} instead.{meant}"
         ) from None
     if not _NARROWEST <= points <= _WIDEST:
-        raise UserError(f"A figure is {_NARROWEST:g} to {_WIDEST:g} points wide. Got {width} instead.")
+        raise UserError(f"The width of a figure is {_NARROWEST:g} to {_WIDEST:g} points. Got {shown(width)} instead.")
     return points
 
 

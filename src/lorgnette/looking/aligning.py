@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from lorgnette import axes
+from lorgnette.constraints import Share, check
 from lorgnette.display import Facts
 from lorgnette.errors import UserError, whole_number
 from lorgnette.files import written_whole
@@ -19,7 +20,7 @@ from lorgnette.lens.alignment.linking import Counts, Linker, Pairs, WordLinks, c
 from lorgnette.looking.look import look
 from lorgnette.looking.texts import Texts, same_id
 from lorgnette.results import Result
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.alignments import Links, given_alignments
 from lorgnette.texts.annotated import share
@@ -131,7 +132,9 @@ def align(
 
     What it does not tell you: how well the model would align by itself, as its decoder is fed the reference.
     """
+    refuse_no_subject(subject, "align")
     whole_number(most, "most", at_least=2)
+    check(development, Share, "development")
     examples = _with_targets(corpus)
     early = examples if test is not None else [each for each in examples if _early(each, development)]
     late = _with_targets(test) if test is not None else [each for each in examples if not _early(each, development)]
@@ -200,7 +203,7 @@ def _linkers(cells: xr.DataArray, measure: str, reading: str | None = None) -> l
     for row in READINGS if reading is None else (reading,):
         errors = cells.sel({axes.READING: row}).to_series().dropna()
         for label, error in errors.items():
-            heads = ((int(label[0]), int(label[1])),) if isinstance(label, tuple) else ()
+            heads = (tuple(map(int, label)),) if isinstance(label, tuple) else ()
             layer = None if heads else int(label)
             ranked.append((float(error), Linker(measure, row, heads, layer)))
     return [linker for _, linker in sorted(ranked, key=lambda pair: pair[0])]

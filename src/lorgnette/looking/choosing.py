@@ -48,10 +48,15 @@ def every_lens(
 
 
 def wants_all(lenses: Sequence[Lens | str] | Lens | str) -> bool:
+    parts = (part.strip() for one in _given(lenses) if isinstance(one, str) for part in one.split(","))
+    return ALL in parts
+
+
+def _given(lenses: Sequence[Lens | str] | Lens | str) -> Sequence[Lens | str]:
     given = [lenses] if isinstance(lenses, Lens | str) else lenses
     if not isinstance(given, Sequence) or not all(isinstance(one, Lens | str) for one in given):
         raise UserError(f"lenses must be names or lenses, such as ['weights']. Got {shown(lenses)} instead.")
-    return any(isinstance(one, str) and ALL in (part.strip() for part in one.split(",")) for one in given)
+    return given
 
 
 def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
@@ -60,7 +65,7 @@ def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
 
     out: list[Lens] = []
     texts: set[str] = set()
-    for one in [lenses] if isinstance(lenses, Lens | str) else lenses:
+    for one in _given(lenses):
         fresh = [one] if isinstance(one, Lens) else [text for text in split(one) if text not in texts]
         texts.update(text for text in fresh if isinstance(text, str))
         out += map(_lens, fresh)

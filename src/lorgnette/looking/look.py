@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack, overload
 
 import torch
 
-from lorgnette.errors import UserError, flag, shown, whole_number
+from lorgnette.errors import UserError, flag, refuse_no_mapping, shown, whole_number
 from lorgnette.lens import DEFAULT
 from lorgnette.lens.base import Lens
 from lorgnette.looking.choosing import (
@@ -117,6 +117,8 @@ def look(
     flag(progress, "progress")
     if command is not None and not isinstance(command, str):
         raise UserError(f"command must be a string. Got {shown(command)} instead.")
+    if labels is not None:
+        refuse_no_mapping(labels, "labels", "{'pos': 'positive'}")
     ranks = ProcessRank.join()
     texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
     if first is not None and shard is None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from lorgnette import __version__
-from lorgnette.errors import UserError, shown
+from lorgnette.constraints import check
+from lorgnette.errors import UserError, listed, outside, shown
 from lorgnette.files import real
 from lorgnette.lens import get
 from lorgnette.lens.base import Lens
@@ -23,7 +24,7 @@ from lorgnette.looking.short_texts import chosen as chosen_texts
 from lorgnette.looking.short_texts import from_json
 from lorgnette.looking.texts import Counts
 from lorgnette.results import Results
-from lorgnette.subject import Subject, load
+from lorgnette.subject import Subject, load, refuse_no_subject
 from lorgnette.texts.example import Example
 
 TOGETHER = 16
@@ -59,6 +60,7 @@ def merge(
     Shards of the first of two rounds give what their lenses need before they look: `look(…, shard=…, first=…)` takes
     it. The second round is merged with the same `first`, or with the folder where it was, if that was given to `look`.
     """
+    check(command, str | None, "command")
     shards = _whole(_opened(parts))
     look = shards[0].look
     chosen, whole = _lenses(look, _subject(shards, subject), lenses, first or shards[0].first, out)
@@ -87,7 +89,11 @@ def shown_texts(shards: Sequence[Shard], subject: Subject) -> list[Example]:
 def _opened(parts: Iterable[Shard | str | os.PathLike[str]]) -> list[Shard]:
     if isinstance(parts, Shard | str | os.PathLike) or not isinstance(parts, Iterable):
         raise UserError(f"merge takes the shards of a look as a list. Got {shown(parts)} instead.")
-    shards = [part if isinstance(part, Shard) else Shard.open(Path(part)) for part in parts]
+    given = listed(parts) or []
+    for part in given:
+        if not isinstance(part, Shard | str | os.PathLike):
+            raise UserError(f"A shard is what look(…, shard=…) returns, or its folder. Got {shown(part)} instead.")
+    shards = [part if isinstance(part, Shard) else Shard.open(Path(part)) for part in given]
     if not shards:
         raise UserError("No shard was given. `lorgnette look … --shard 1/4 --out parts/1` writes one.")
     return shards
@@ -125,7 +131,11 @@ def _subject(shards: Sequence[Shard], given: Subject | Callable[[], Subject] | N
     look, origin = shards[0].look, shards[0].provenance
     try:
         loaded = load(origin.model, dtype=look.dtype) if given is None else given
-        subject = loaded if isinstance(loaded, Subject) else loaded()
+        subject = loaded
+        if callable(loaded) and not isinstance(loaded, Subject):
+            with outside("The function that loads the subject failed", "Give merge(…, subject=…) a Subject."):
+                subject = loaded()
+        refuse_no_subject(subject, "merge")
     except UserError as error:
         raise UserError(f"{error} To merge, say where the model of the shards is (--model, subject=…).") from error
     if subject.weights_hash != look.weights:

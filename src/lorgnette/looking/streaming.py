@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from lorgnette import axes
-from lorgnette.constraints import Interval, check
+from lorgnette.constraints import Interval, Seed, Share, check
 from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
@@ -23,7 +23,7 @@ from lorgnette.looking.look import look
 from lorgnette.looking.texts import Texts
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.annotated import share
 
@@ -159,9 +159,11 @@ def stream(
     What it does not tell you: what the model loses on other texts. A corpus in which nothing distant matters lets every
     head stream; give texts whose next words depend on what stands far before them.
     """
+    refuse_no_subject(subject, "stream")
     for name, value, annotation in (
         ("loss", loss, Annotated[float, Interval(0)]), ("sinks", sinks, Annotated[int, Interval(0)]),
-        ("window", window, Annotated[int, Interval(1)]), ("draws", draws, Annotated[int, Interval(1)]),
+        ("window", window, Annotated[int, Interval(1)]), ("draws", draws, Annotated[int, Interval(1, 1000)]),
+        ("development", development, Share), ("seed", seed, Seed),
     ):  # fmt: skip
         check(value, annotation, name)
     examples = as_examples(texts_of(corpus))
@@ -181,7 +183,7 @@ def stream(
     first = _together(subject, early, kept, own, truncate, progress)
     rises = first.data["change"].sel({CHOICE: LEAST})
     fitting = [size for size in sizes if float(rises.sel({COUNT: size})) <= loss]
-    dice = random.Random(seed)
+    dice = random.Random(int(seed))
     drawn = {size: [order[:size], *(dice.sample(order, size) for _ in range(draws))] for size in sizes}
     tried = _together(subject, late, kept, drawn, truncate, progress)
     texts = int(first.data["loss_count"]), int(tried.data["loss_count"])

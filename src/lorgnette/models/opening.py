@@ -241,7 +241,9 @@ def _refuse_odd_files(folder: Path) -> None:
 def _refuse_odd_config(file: Path) -> None:
     """Refuse a config that is plainly wrong, before a library spends time on building the model."""
     if not file.is_file():
-        raise UserError(f"{file.parent} has no config.json: it is not a model folder. Pass a folder that contains one.")
+        gguf = sorted(file.parent.glob("*.gguf"))
+        to_do = f"Pass the file {gguf[0]}." if gguf else "Pass a folder that contains one."
+        raise UserError(f"{file.parent} has no config.json: it is not a model folder. {to_do}")
     if file.stat().st_size > LONGEST_CONFIG:
         raise UserError(f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {LONGEST_CONFIG:,}.")
     with outside(f"{file} is not JSON", "Put the config.json that came with the weights there."):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lorgnette.constraints import check
 from lorgnette.errors import UserError
 from lorgnette.figures.drawing import known_formats
 from lorgnette.figures.width import known_width
@@ -38,8 +39,9 @@ def report(
     """
     if figures is None and (width is not None or figure is not None):
         figures = "pdf"
-    formats = None if figures is None else known_formats(figures if isinstance(figures, str) else list(figures))
+    formats = None if figures is None else known_formats(figures)
     points = None if width is None else known_width(width)
+    check(figure, str | None, "The name of the figure")
     page = Report(run, title=title).write(_page(run) if out is None else out)
     if formats is None:
         return [page]

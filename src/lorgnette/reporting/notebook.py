@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lorgnette.figures.drawing import inline_svg
 from lorgnette.figures.figure import Figure
+from lorgnette.figures.sentences import counted_texts
 from lorgnette.reporting.contents import figures_of
 from lorgnette.reporting.page import Report
 from lorgnette.reporting.views.gather import document_of
@@ -30,7 +31,7 @@ def trace_page(trace: Trace, path: str | os.PathLike[str]) -> Path:
 def result_html(result: Result) -> str:
     """The first figures of the result, what its variables are, and the first rows of its table."""
     origin = result.provenance
-    head = f"{result.lens}: {origin.model} on {origin.corpus}, {origin.texts:,} texts, {origin.tokens:,} tokens"
+    head = f"{result.lens}: {origin.model} on {origin.corpus}, {counted_texts(origin.texts)}, {origin.tokens:,} tokens"
     rows = "".join(
         f"<tr><td>{escape(str(name))}</td><td>{escape(' × '.join(map(str, array.dims)) or '·')}</td>"
         f"<td>{escape(str(array.attrs.get('description', '')))}</td></tr>"

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lorgnette import lens as lenses
+from lorgnette.constraints import check
 from lorgnette.display import NotebookDisplay
-from lorgnette.errors import UserError, near
+from lorgnette.errors import UserError, near, shown
 from lorgnette.figures.cells import number, weight
 from lorgnette.figures.drawing import drawings, inline_svg, known_formats
 from lorgnette.figures.figure import Figure
@@ -107,6 +108,7 @@ class Report(NotebookDisplay):
     """
 
     def __init__(self, results: Source, title: str | None = None, examples: Examples | None = None) -> None:
+        check(title, str | None, "The title of a report")
         self.subjects: dict[str, Results] = subjects(results)
         self.examples: dict[str, list[Json]] = _examples(results, self.subjects, examples)
         self.title: str = title or _title(self.subjects)
@@ -189,6 +191,8 @@ def subjects(results: Source) -> dict[str, Results]:
         results = Results.load(results)
     if isinstance(results, Result):
         results = Results([results])
+    if not isinstance(results, Mapping):
+        raise UserError(f"A report is of a run: its folder, or the results of look. Got {shown(results)} instead.")
     if not results:
         raise UserError("There are no results to report on. Run look first.")
     if isinstance(results, Results):

@@ -1,10 +1,11 @@
 """Generation: the cached steps of a language model, combined into one trace."""
 
 import inspect
+import operator
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +14,7 @@ from transformers.utils import ModelOutput
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.scores import Scores
+from lorgnette.constraints import Interval, Seed, check
 from lorgnette.errors import CaptureError, UserError, listed, shown, whole_number
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Head, Knockout
@@ -33,21 +35,22 @@ class Generation:
     """
 
     tokens: int
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
+    temperature: Annotated[float, Interval(0, closed="right")] | None = None
+    top_k: Annotated[int, Interval(1)] | None = None
+    top_p: Annotated[float, Interval(0, 1, "right")] | None = None
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tokens", whole_number(self.tokens, "The number of tokens to generate", at_least=1))
-        if self.temperature is not None and not self.temperature > 0:
-            raise UserError(f"The temperature must be above 0; omit it for greedy decoding. Got {self.temperature}.")
+        for each in fields(self):
+            check(value := getattr(self, each.name), each.type, f"{each.name} of a Generation")
+            if value is not None:  # transformers takes no 1 for 1.0, and no whole number of NumPy
+                number = float if each.name in ("temperature", "top_p") else operator.index
+                object.__setattr__(self, each.name, number(value))
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):
             raise UserError(
                 "top_k and top_p are for sampling: set a temperature too (1 keeps the model's probabilities)."
             )
-        if (self.top_k is not None and self.top_k < 1) or (self.top_p is not None and not 0 < self.top_p <= 1):
-            raise UserError(f"top_k must be at least 1, top_p in (0, 1]. Got {self.top_k} and {self.top_p}.")
 
     def options(self) -> dict[str, object]:
         """Options for transformers' `generate`, without those that would need a larger batch or another cache."""

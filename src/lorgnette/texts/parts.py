@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from lorgnette.errors import UserError, outside, shown
+from lorgnette.constraints import check
+from lorgnette.errors import UserError, outside, refuse_no_mapping, shown
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.token_kinds import CATEGORIES
@@ -42,6 +43,9 @@ def prompt(parts: Mapping[str, str] | None = None, /, *, separator: str = "\n", 
 
     The name of a part is the category of its tokens. The separator belongs to the part after it.
     """
+    check(separator, str, "The separator of a prompt")
+    if parts is not None:
+        refuse_no_mapping(parts, "The parts of a prompt", "{'document': '…', 'question': '…'}")
     named = {**(parts or {}), **more}
     if not named:
         raise UserError("A prompt needs at least one part: prompt(instruction=…, question=…).")

@@ -153,8 +153,8 @@ def sources(
     """
     refuse_no_subject(subject, "sources")
     refuse_silent(subject)
-    if method not in EVEN:
-        raise UserError(f"The relevance of parts is by {', '.join(EVEN)}. Got {shown(method)} instead.")
+    if not isinstance(method, str) or method not in EVEN:
+        raise UserError(f"The method of sources is one of {', '.join(EVEN)}. Got {shown(method)} instead.")
     example = _example(prompt)
     if answer is not None:
         example = answered(example, answer)

@@ -63,7 +63,9 @@ def gold_share(examples: Iterable[Example], rule: str = "majority") -> float:
         if gold is not None and bool(gold.any()):
             shares.append(gold.double().mean())
     if not shares:
-        raise UserError("No rationale marks a word, so the gold share is undefined. Use a corpus with rationales.")
+        raise UserError(
+            "No text has a rationale that marks a word. Use a corpus in which people marked words, such as hatexplain."
+        )
     return torch.stack(shares).mean().item()
 
 

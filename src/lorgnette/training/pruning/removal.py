@@ -7,7 +7,7 @@ from typing import cast, overload
 from torch import Tensor, nn
 
 from lorgnette.attending import Site
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, listed, refuse_no_mapping, shown
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.families.layers import LAYER, UNITS, FeedForwardPart, LayerPart, layers_of
@@ -50,7 +50,14 @@ def remove_heads(
 
 
 def _smaller(model: PreTrainedModel, heads: Chosen, factors: Mapping[Site, Tensor] | None) -> PreTrainedModel:
+    if not isinstance(model, nn.Module):
+        raise UserError(f"remove_heads takes a Subject or a model. Got {shown(model)} instead.")
     refuse_offloaded(model, "Removing heads")
+    if factors is not None:
+        refuse_no_mapping(factors, "The factors of heads", "{Site('encoder', 'self', 0): torch.ones(12)}")
+        for site in factors:
+            if not isinstance(site, Site):
+                raise UserError(f"The factors of heads are named by Site. Got {shown(site)} instead.")
     return remove_parts(model, _kept(heads) if isinstance(heads, Mapping) else _without(model, heads), factors)
 
 
@@ -141,7 +148,9 @@ def _kept(heads: Mapping[Site | str, Sequence[int]]) -> Mapping[Site, Sequence[i
 
 def _without(model: PreTrainedModel, heads: Iterable[Head | int | Site]) -> dict[Site, list[int]]:
     """What is left at each site that loses one of these heads."""
-    names = [heads] if isinstance(heads, str) else list(heads)
+    names = [heads] if isinstance(heads, str) else listed(heads)
+    if names is None:
+        raise UserError(f'Heads are a list of names such as ["3.7"]. Got {shown(heads)} instead.')
     odd = next((name for name in names if isinstance(name, int | Site)), None)
     if odd is not None:
         raise UserError(f'{odd!r} is not the name of a head: expected "LAYER.HEAD" such as "3.7", both counted from 1.')
