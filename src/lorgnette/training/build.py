@@ -201,7 +201,7 @@ class PretrainedBuilder:
         self.tokenizer = self.checkpoint.tokenizer()
         if self.tokenizer.pad_token_id is None:
             raise UserError(f"the tokenizer of {self.name!r} has no padding token: texts cannot be batched.")
-        self.max_length: int | None = _longest(settings.max_length, self.config, self.tokenizer, self.name)
+        self.max_length: int | None = longest_input(settings.max_length, self.config, self.tokenizer, self.name)
 
     def model(self) -> PreTrainedModel:
         """The pretrained weights; the head's, if it is new, come from torch's generator."""
@@ -248,7 +248,10 @@ def vectors_path(source: str, settings: TrainingSettings) -> Path:
     return Path(root) / GLOVE
 
 
-def _longest(asked: int | None, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, name: str) -> int | None:
+def longest_input(
+    asked: int | None, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, name: str
+) -> int | None:
+    """The length that texts are cut to: what was asked for, else what the model takes, else `MAX_LENGTH`."""
     limit = longest_text(config, tokenizer)
     if asked is not None and limit is not None and asked > limit:
         raise UserError(f"max_length {asked} is more than {name!r} takes, which is {limit} tokens.")

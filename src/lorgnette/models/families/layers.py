@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from lorgnette.attending import Site
-from lorgnette.models.families.reading import SkippedLayer, _descend, _need, without_adapter
+from lorgnette.models.families.reading import SkippedLayer, required_submodule, submodule, without_adapter
 from lorgnette.models.families.record import Stack
 from lorgnette.models.families.table import family_of
 from lorgnette.models.linear import is_transposed
@@ -58,7 +58,7 @@ def layers_of(model: nn.Module) -> tuple[LayerPart, ...]:
     base = getattr(model, "base_model", model)
     found, seen = [], set()
     for stack in family_of(model).stacks:
-        module = None if stack.name == "pooler" else _descend(base, stack.module)
+        module = None if stack.name == "pooler" else submodule(base, stack.module)
         if module is None:
             continue
         for number, layer in enumerate(modules_of(module, stack, model)):
@@ -71,13 +71,17 @@ def layers_of(model: nn.Module) -> tuple[LayerPart, ...]:
 
 def modules_of(module: nn.Module, stack: Stack, model: nn.Module) -> Sequence[nn.Module]:
     """The layers of a stack in the order in which they run, also those that stand in for removed ones."""
-    return stack.layers(module) if callable(stack.layers) else list(_need(module, stack.layers, model).children())
+    return (
+        stack.layers(module)
+        if callable(stack.layers)
+        else list(required_submodule(module, stack.layers, model).children())
+    )
 
 
 def _feed_forward(layer: nn.Module, stack: Stack) -> FeedForwardPart | None:
     record = stack.feed_forward
-    contract = None if record is None else _descend(layer, record.contract)
+    contract = None if record is None else submodule(layer, record.contract)
     if record is None or contract is None:
         return None
-    expand = tuple(module for path in record.expand if (module := _descend(layer, path)) is not None)
+    expand = tuple(module for path in record.expand if (module := submodule(layer, path)) is not None)
     return FeedForwardPart(expand, contract, record.parts)

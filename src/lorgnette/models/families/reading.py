@@ -58,7 +58,7 @@ def whole_anatomy(model: PreTrainedModel, kept: HeadsKept | None = None) -> Anat
         raise drift(model, "cross-attention added to an encoder or decoder is not in its family's record")
     stacks = []
     for stack in family.stacks:
-        module = _descend(base, stack.module)
+        module = submodule(base, stack.module)
         if module is None:  # T5EncoderModel has no decoder
             continue
         stacks.append(LayerStack(stack.name, module, _sites(model, module, stack, family, kept or {})))
@@ -70,7 +70,11 @@ def whole_anatomy(model: PreTrainedModel, kept: HeadsKept | None = None) -> Anat
 def _sites(
     model: nn.Module, module: nn.Module, stack: record.Stack, family: Family, kept: HeadsKept
 ) -> tuple[AttentionSite, ...]:
-    layers = stack.layers(module) if callable(stack.layers) else list(_need(module, stack.layers, model).children())
+    layers = (
+        stack.layers(module)
+        if callable(stack.layers)
+        else list(required_submodule(module, stack.layers, model).children())
+    )
     heads = _count_heads(model.config, stack, family)
     sites = []
     for number, layer in enumerate(layers):
@@ -110,10 +114,10 @@ def _site(
     groups = groups_left(numbers, total, every).arriving if site.stack == "decoder" else len(numbers)
 
     def inner(path: str | None) -> Any:
-        return None if path is None else _descend(layer, path)
+        return None if path is None else submodule(layer, path)
 
     def projection(part: LinearPart) -> Projection:
-        module = _need(layer, part.path, model)
+        module = required_submodule(layer, part.path, model)
         if not part.by_head:
             return Projection(module, part.which, part.of)
         columns = alternating(module, part.which, len(numbers), groups)
@@ -121,7 +125,7 @@ def _site(
 
     return AttentionSite(
         site=site,
-        module=_need(layer, attention.module, model),
+        module=required_submodule(layer, attention.module, model),
         layer=layer,
         query=projection(attention.query),
         key=projection(attention.key),
@@ -137,7 +141,8 @@ def _site(
     )
 
 
-def _descend(module: Any, path: str) -> Any:
+def submodule(module: Any, path: str) -> Any:
+    """The module at a path of names and numbers; None if there is none."""
     for name in path.split(".") if path else ():
         module = module[int(name)] if name.isdigit() else getattr(module, name, None)
         if module is None:
@@ -145,8 +150,9 @@ def _descend(module: Any, path: str) -> Any:
     return module
 
 
-def _need(module: Any, path: str, model: nn.Module) -> nn.Module:
-    inner = _descend(module, path)
+def required_submodule(module: Any, path: str, model: nn.Module) -> nn.Module:
+    """The module at a path; a `CaptureError` if there is none."""
+    inner = submodule(module, path)
     if inner is None:
         raise drift(model, f"{type(module).__name__} has no {path!r}")
     return inner

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lorgnette.models.families import family_of
 from lorgnette.models.families.layers import layers_of, modules_of
-from lorgnette.models.families.reading import HeadsKept, _descend
+from lorgnette.models.families.reading import HeadsKept, submodule
 from lorgnette.models.families.record import Stack
 from lorgnette.models.pruned.checkpoint import TABLES, kept_layers, kept_units
 from lorgnette.models.pruned.slicing import slice_heads
@@ -74,7 +74,7 @@ def _sizes(pruned: PreTrainedModel) -> Json:
 def _stacks(model: PreTrainedModel) -> Iterator[tuple[Stack, list[nn.Module]]]:
     base = getattr(model, "base_model", model)
     for stack in family_of(model).stacks:
-        module = None if stack.name == "pooler" else _descend(base, stack.module)
+        module = None if stack.name == "pooler" else submodule(base, stack.module)
         if module is not None:
             yield stack, list(modules_of(module, stack, model))
 

@@ -20,7 +20,7 @@ from lorgnette.models.marian_small import (
 )
 from lorgnette.statistics.bleu import Bleu, bleu
 from lorgnette.texts import Example
-from lorgnette.training.build import PretrainedBuilder, _longest, opened
+from lorgnette.training.build import PretrainedBuilder, longest_input, opened
 from lorgnette.training.data import Items
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.settings import TrainingSettings
@@ -77,7 +77,7 @@ class PretrainedTranslator(PretrainedBuilder):
         self.config, self.tokenizer = self.checkpoint.config(), self.checkpoint.tokenizer()
         if self.config.decoder_start_token_id is None or self.tokenizer.pad_token_id is None:
             raise UserError(f"the model {self.name!r} lacks a decoder start or padding token: it cannot be trained.")
-        self.max_length = _longest(settings.max_length, self.config, self.tokenizer, self.name)
+        self.max_length = longest_input(settings.max_length, self.config, self.tokenizer, self.name)
 
     def model(self) -> PreTrainedModel:
         return self.weights_in(transformers.AutoModelForSeq2SeqLM)
