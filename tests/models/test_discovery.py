@@ -53,7 +53,7 @@ def test_running_shows_what_the_record_says(family):
     ("kind", "stacks", "order", "groups"),
     [
         ("biogpt", {"decoder": 2}, "pre", 4),
-        ("bart", {"encoder": 2, "decoder": 2, "cross": 2}, "post", 4),
+        ("plbart", {"encoder": 2, "decoder": 2, "cross": 2}, "post", 4),
         ("cohere", {"decoder": 2}, "none", 2),  # the two halves of a layer are parallel
         ("phi3", {"decoder": 2}, "pre", 2),  # one map for grouped queries, keys and values
         ("granite", {"decoder": 2}, "pre", 2),

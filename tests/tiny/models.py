@@ -119,6 +119,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     ),
     "roformer": lambda: hf.RoFormerModel(hf.RoFormerConfig(**BERT, embedding_size=32, pad_token_id=0)),
     "marian": lambda: hf.MarianMTModel(hf.MarianConfig(**MARIAN)),
+    "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**{**MARIAN, "bos_token_id": 2})),
     "t5": lambda: hf.T5ForConditionalGeneration(
         hf.T5Config(
             vocab_size=97,

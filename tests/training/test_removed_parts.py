@@ -23,7 +23,7 @@ WHOLE = ("deberta", "deberta-v2", "roformer", "big-bird", "luke", "modernbert", 
 """Their heads stay."""
 HEADS = (
     "bert-classifier", "roberta", "electra", "albert", "albert-inner", "distilbert", "mpnet", "gpt2", "llama", "qwen3",
-    "gemma3", "opt", "gpt-neox", "marian",
+    "gemma3", "opt", "gpt-neox", "marian", "bart",
 )  # fmt: skip
 OWN_UNITS = ("own residual",)
 

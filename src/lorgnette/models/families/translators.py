@@ -46,6 +46,8 @@ MARIAN = Family(
     cut=Cut(("q_proj", "k_proj", "v_proj"), "out_proj", ("num_heads",)),
 )
 
+BART = replace(MARIAN, name="bart", model_types=("bart",))
+
 _T5_SELF = separate("layer.0.SelfAttention", "q k v", "layer.0.SelfAttention.o", "layer.0.layer_norm", order="pre")
 _T5_CROSS = separate(
     "layer.1.EncDecAttention", "q k v", "layer.1.EncDecAttention.o", "layer.1.layer_norm", order="pre", kind="cross"
@@ -79,4 +81,4 @@ T5 = Family(
     positions=Positions(names=()),  # relative: n_positions is what it was trained with, not what it takes
 )
 
-TRANSLATORS = (MARIAN, T5)
+TRANSLATORS = (MARIAN, BART, T5)
