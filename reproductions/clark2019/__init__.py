@@ -26,4 +26,6 @@ STUDY = Study(
     ),
     seeds=(0,),
     only="model",
+    published_setting="BERT-base on the 992 segments that Clark et al. released, without syntax "
+    "(clark2019_segments/unlabeled_attn.pkl in the folder of data)",
 )

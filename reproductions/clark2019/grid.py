@@ -34,7 +34,7 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     """Models as trained come first. Those that are no dependency of ours are optional."""
     surface = grid_of(settings, "reproductions.clark2019.measure:measure", CONDITIONS)
     named = {key: replace(cell, labels={"kind": "surface", **cell.labels}) for key, cell in surface.items()}
-    return {**named, **_gradients(settings), **_syntax(settings)}
+    return named if settings.published else {**named, **_gradients(settings), **_syntax(settings)}
 
 
 def _gradients(settings: Settings) -> dict[str, Cell]:

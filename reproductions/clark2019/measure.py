@@ -17,7 +17,7 @@ from lorgnette.looking.look import look
 from lorgnette.results import Result
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
-from reproductions.frame.conditions import RANDOM, TRAINED, Condition
+from reproductions.frame.conditions import OURS, RANDOM, TRAINED, Condition
 from reproductions.frame.settings import Machine
 
 MASSES = ("cls", "sep", "period_comma", "other", "previous", "next", "self")
@@ -55,10 +55,12 @@ class SpecialRows(Lens):
         return self.result(self.moments.arrays())
 
 
-def measure(*, model: str, condition: str, count: int, blocks: int, seed: int, machine: Machine) -> xr.Dataset:
+def measure(
+    *, model: str, condition: str, count: int, blocks: int, seed: int, machine: Machine, segments_of: str = OURS
+) -> xr.Dataset:
     """Every head in every block, reduced to what is read; divergences between heads where they are asked for."""
     where = {"data": machine.data, "models": machine.models, "device": machine.device}
-    made = Condition.open(model, condition, count=count, blocks=blocks, seed=seed, **where)
+    made = Condition.open(model, condition, count=count, blocks=blocks, seed=seed, segments_of=segments_of, **where)
     found = []
     for block in made.blocks:
         results = look(made.subject, block, [Weights(), SpecialRows()], progress=False)

@@ -17,6 +17,7 @@ from lorgnette.subject import Subject, load
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
 from reproductions.frame.cells import Cell
+from reproductions.frame.released import released
 from reproductions.frame.segments import COUNT, documents, segments, shuffled_words
 from reproductions.frame.settings import Settings
 
@@ -34,6 +35,8 @@ TRAINED, SHUFFLED, RANDOM, SINGLE, WIKITEXT = (
     "single paragraphs",
     "wikitext2",
 )
+OURS, RELEASED = "ours", "released segments"
+"""Whose segments: made here of a corpus, or those that Clark et al. released."""
 WIKITEXT_PART = 4
 """The other text is a check that the text matters little: a quarter of the segments will do."""
 FEWER = {"mpnet": 128}
@@ -50,13 +53,19 @@ class Condition:
     fingerprint: str
 
     @staticmethod
-    def open(model: str, condition: str, *, count: int, blocks: int, seed: int, **local: Any) -> "Condition":
+    def open(
+        model: str, condition: str, *, count: int, blocks: int, seed: int, segments_of: str = OURS, **local: Any
+    ) -> "Condition":
         """`local` says where data and models lie and which device to use."""
         subject = opened(model, local.get("models"), local.get("device"))
         if condition == RANDOM:
             subject = with_random_weights(subject, seed)
         corpus = "wikitext2" if condition == WIKITEXT else "ud_en_gum"
-        made = segments(documents(corpus, local.get("data")), subject.tokenizer, pairs=condition != SINGLE, count=count)
+        if segments_of == RELEASED:
+            corpus, made = RELEASED, released(local.get("data"), subject.tokenizer, count)
+        else:
+            found = documents(corpus, local.get("data"))
+            made = segments(found, subject.tokenizer, pairs=condition != SINGLE, count=count)
         if condition == SHUFFLED:
             made = shuffled_words(made, seed)
         size = count // blocks
@@ -107,7 +116,12 @@ def opened(model: str, models: str | None, device: str | None) -> Subject:
 def grid_of(
     settings: Settings, function: str, conditions: Sequence[str], models: Sequence[str] = MODELS
 ) -> dict[str, Cell]:
-    """A cell for each model and condition; the papers' own model is measured where the hub answers."""
+    """A cell for each model and condition; the papers' own model is measured where the hub answers.
+
+    The papers' setting is BERT on the released segments, and its control with random weights.
+    """
+    if settings.published:
+        return _published(settings, function)
     count, blocks = (QUICK_COUNT, QUICK_BLOCKS) if settings.quick else (COUNT, BLOCKS)
     cells = {}
     for model in ("minilm",) if settings.quick else models:
@@ -122,6 +136,17 @@ def grid_of(
                 optional=model in OPTIONAL,
             )
     return cells
+
+
+def _published(settings: Settings, function: str) -> dict[str, Cell]:
+    arguments = {"model": PUBLISHED_MODEL, "count": COUNT, "blocks": BLOCKS, "seed": settings.seeds[0]}
+    arguments["segments_of"] = RELEASED
+    return {
+        _key(PUBLISHED_MODEL, condition): Cell(
+            function, {**arguments, "condition": condition}, {"model": PUBLISHED_MODEL, "condition": condition}
+        )
+        for condition in (TRAINED, RANDOM)
+    }
 
 
 def reachable(settings: Settings, cell: Cell) -> bool:

@@ -15,6 +15,8 @@ class Settings:
     `time.monotonic`) no new cell is started."""
 
     quick: bool = False
+    published: bool = False
+    """The paper's own setting, for those who have its data."""
     partial: bool = False
     out: Path
     data: str | None = None
@@ -28,6 +30,7 @@ class Settings:
     def command(self, name: str) -> str:
         """The command that repeats it; where data and models lie is the reader's own affair, and so is the speed."""
         words = ["lorgnette", "reproduce", name, *(["--quick"] if self.quick else [])]
+        words += ["--published"] if self.published else []
         words += ["--seeds", ",".join(map(str, self.seeds)), *(["--only", self.only] if self.only else [])]
         return shlex.join(words)
 

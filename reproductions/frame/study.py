@@ -31,6 +31,8 @@ class Study:
     headline: Sequence[str]
     seeds: tuple[int, ...] = (0,)
     only: str = ""
+    published_setting: str = ""
+    """What `--published` runs, and the files that it needs; nothing if it runs nothing."""
 
     @property
     def home(self) -> Path:

@@ -23,4 +23,6 @@ STUDY = Study(
         )
     ],
     only="model",
+    published_setting="BERT-base on the 992 segments that Clark et al. released "
+    "(clark2019_segments/unlabeled_attn.pkl in the folder of data)",
 )

@@ -28,7 +28,7 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     conditions = (TRAINED, RANDOM, SHUFFLED) if settings.quick else (TRAINED, RANDOM, SHUFFLED, SINGLE, WIKITEXT)
     models = (*MODELS, "mpnet")
     cells = grid_of(settings, "reproductions.kobayashi2020.measure:measure", conditions, models)
-    for model in () if settings.quick else models:
+    for model in () if settings.quick or settings.published else models:
         arguments = {"model": model, "count": min(COUNT // WORDS_PART, FEWER.get(model, COUNT)), "specials": False}
         labels = {"model": model, "part": "words"}
         function = "reproductions.kobayashi2020.measure:frequency_of_words"

@@ -8,7 +8,7 @@ from lorgnette.lens.norms.lens import RATIOS, Norms
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
 from lorgnette.texts.frequency import FrequencyRanks, bert_ranks
-from reproductions.frame.conditions import TRAINED, Condition
+from reproductions.frame.conditions import OURS, TRAINED, Condition
 from reproductions.frame.settings import Machine
 from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
 
@@ -19,10 +19,12 @@ PAIRS = 2**12
 """Pairs of each kind of token and block that a rank correlation is computed from."""
 
 
-def measure(*, machine: Machine, model: str, condition: str, count: int, blocks: int, seed: int) -> xr.Dataset:
+def measure(
+    *, machine: Machine, model: str, condition: str, count: int, blocks: int, seed: int, segments_of: str = OURS
+) -> xr.Dataset:
     """Everything by block, and what is over all tokens from all blocks together."""
     local = {"data": machine.data, "models": machine.models, "device": machine.device}
-    made = Condition.open(model, condition, count=count, blocks=blocks, seed=seed, **local)
+    made = Condition.open(model, condition, count=count, blocks=blocks, seed=seed, segments_of=segments_of, **local)
     ranks = piece_ranks(made.subject, machine.data)
     occurrences, whole = Occurrences(), Norms(sample=0)
     whole.bind(made.subject)

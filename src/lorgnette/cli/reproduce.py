@@ -20,6 +20,9 @@ def reproduce(
         str | None, typer.Argument(help="The study; without a name, all are listed.", metavar="[NAME]")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small trial that takes minutes instead of hours.")] = False,
+    published: Annotated[
+        bool, typer.Option("--published", help="The paper's own setting, if you have its data and its model.")
+    ] = False,
     partial: Annotated[
         bool,
         typer.Option("--partial", help="Write the page from the cells measured so far; measure nothing."),
@@ -60,12 +63,19 @@ def reproduce(
     from reproductions.frame.settings import Settings
 
     study = reproductions.find(name)
-    folder = out or (Path("out") / name if quick else study.home)
+    if published and (quick or not study.published_setting):
+        whole = "--published is the whole of the paper's setting; leave out --quick."
+        raise UserError(whole if quick else f"{name} cannot run its source's own setting: its page says what differs.")
+    named = f"{name}-published" if published else name
+    folder = out or (Path("out") / named if quick or published else study.home)
     if quick and folder.resolve().is_relative_to(study.home.parent):
         raise UserError(f"A quick run does not go into {study.home.parent}: its numbers must not be kept.")
+    if published and folder.resolve() == study.home.resolve():
+        raise UserError(f"{folder} holds the cells of our own setting; give another --out.")
     refuse_other_folder(folder)
     settings = Settings(
         quick=quick,
+        published=published,
         partial=partial,
         out=folder,
         data=None if data is None else str(data),
@@ -76,6 +86,8 @@ def reproduce(
         jobs=jobs,
         until=None if budget_seconds is None else time.monotonic() + budget_seconds,
     )
+    if published:
+        typer.echo(f"The published setting: {study.published_setting}.", err=True)
     if quick:
         typer.echo("A quick run: a small part of the data. Its numbers are not to be quoted.", err=True)
     outcome = study.reproduce(settings)
