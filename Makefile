@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test fuzz lint bench clean chromium docs notebooks bench-gpu test-gpu release-check
+.PHONY: help demo test fuzz lint bench clean canary chromium docs notebooks bench-gpu test-gpu release-check
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make docs               the site, in out/docs"
 	@echo "make notebooks          run all notebooks of docs/notebooks"
 	@echo "make release-check      build wheel and sdist, install and try them in a fresh environment"
+	@echo "make canary [ONLY=...]  docs/models.md against the newest transformers, in a fresh environment"
 	@echo "make clean              remove caches and out/ (not .venv)"
 
 demo: $(INSTALLED)
@@ -42,6 +43,10 @@ chromium:
 	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null 2>&1 && echo "Installing chromium for the browser tests …" >&2 \
 	&& apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } \
 	|| echo "No Chromium: the browser tests will be skipped (Debian: apt-get install chromium)." >&2
+
+# Half an hour on two cores; ONLY="bert llama" for some models. Fails if a model is less exact than the table says.
+canary:
+	@$(PYTHON) scripts/canary.py $(ONLY)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $(ONLY)

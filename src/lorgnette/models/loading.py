@@ -130,7 +130,7 @@ def _model_class(config: PretrainedConfig, *, whole: bool = False) -> type[PreTr
         return named
     if whole and not names:
         return transformers.AutoModelForCausalLM
-    registered = transformers.AutoModelForSequenceClassification._model_mapping
+    registered = transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
     if type(config) in registered and (names or config.model_type.startswith("lorgnette")):
         return transformers.AutoModelForSequenceClassification
     return transformers.AutoModel
