@@ -15,16 +15,19 @@ from tiny import inputs
 import lorgnette as lo
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
+from lorgnette.models.families import anatomy_of
 from lorgnette.models.families.layers import LAYER, UNITS, layers_of
 from lorgnette.training.distilling import TEMPERATURE, Teacher, distance
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.gates.hard_concrete import probability_open
 from lorgnette.training.gates.parts import PartGates
+from lorgnette.training.preparation import Prepared
 from lorgnette.training.pruning import budget, speed
 from lorgnette.training.pruning.budget import equal_sizes
 from lorgnette.training.pruning.parts import parts_of
 from lorgnette.training.pruning.prune import prune
 from lorgnette.training.pruning.removal import remove_parts
+from lorgnette.training.pruning.scores import importance
 from lorgnette.training.pruning.settings import PruningSettings, size_of
 
 FAMILIES = (
@@ -145,6 +148,78 @@ def test_the_penalty_equals_a_loop():
     assert gates.excess().item() == pytest.approx(share - wanted)
     gates.pressure = 2.5
     assert gates.value.item() == pytest.approx(2.5 * max(0.0, share - wanted))
+
+
+@pytest.mark.parametrize("family", ["bert-classifier", "gpt2-classifier"])
+def test_importance_equals_differences_of_the_loss(family):
+    """Mean over texts of |∂ loss / ∂ gate| by the price, each gate moved by hand, one text at a time."""
+    if family == "gpt2-classifier":
+        torch.manual_seed(0)
+        config = hf.GPT2Config(vocab_size=97, n_embd=16, n_layer=2, n_head=2, n_positions=64, pad_token_id=0)
+        model = hf.GPT2ForSequenceClassification(config).eval().double()
+    else:
+        model = made(family)
+    texts = torch.randint(5, 97, (3, 1, 6), generator=torch.Generator().manual_seed(0))
+    rows = [
+        {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor([number % 2])}
+        for number, ids in enumerate(texts)
+    ]
+    together = {key: torch.cat([row[key] for row in rows]) for key in rows[0]}
+    ready = OneBatch(together)
+    parts = parts_of(model)
+    gates = PartGates(parts, 0.5 * parts.whole, steps=10, temperature=0.33).double()
+    found = importance(model, gates, ready)
+    layers = {layer.site: layer for layer in layers_of(model)}
+    units = {layer.units_site: layer for layer in layers.values()}
+    head = next(site for site in parts.sites if site.kind == "self")
+    some = [(next(iter(units)), 3), (list(units)[-1], 0), (head, 1), (list(layers)[-1], 0)]
+    for site, number in some:
+        expected = np.mean([abs(slope(model, row, site, number, layers, units)) for row in rows])
+        place = parts.place[site].start + number
+        price = float(parts.price[place])
+        if site.kind == LAYER:
+            price = sum(p.numel() for p in layers[site].module.parameters())
+        assert float(found[place]) * price == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+class OneBatch(Prepared):
+    """Prepared texts that are one batch."""
+
+    def __init__(self, batch):
+        object.__setattr__(self, "batch", batch)
+        object.__setattr__(self, "validation", batch["labels"])
+
+    def trainer_parts(self):
+        return {"data_collator": lambda _: dict(self.batch)}
+
+
+def slope(model, row, site, number, layers, units, step=1e-5):
+    """(loss at 1 + step − loss at 1 − step) / 2 step."""
+    losses = []
+    for gate in (1 + step, 1 - step):
+        if site.kind == UNITS:
+            place = units[site].feed_forward.contract
+
+            def scaled(_, given, gate=gate):
+                return (torch.cat([given[0][..., :number], given[0][..., number : number + 1] * gate,
+                                   given[0][..., number + 1 :]], -1),)  # fmt: skip
+
+            hook = place.register_forward_pre_hook(scaled)
+        elif site.kind == LAYER:
+            hook = layers[site].module.register_forward_hook(lambda _, x, y, g=gate: g * y + (1 - g) * x[0])
+        else:
+            output = anatomy_of(model)[site].output
+
+            def of_head(_, given, gate=gate):
+                factors = torch.ones(given[0].shape[-1], dtype=torch.float64)
+                factors[number * 8 : (number + 1) * 8] = gate
+                return (given[0] * factors,)
+
+            hook = output.register_forward_pre_hook(of_head)
+        with torch.no_grad():
+            losses.append(float(model(**row).loss))
+        hook.remove()
+    return (losses[0] - losses[1]) / (2 * step)
 
 
 def test_the_distance_from_the_teacher_equals_a_loop():

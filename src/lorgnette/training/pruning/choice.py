@@ -17,7 +17,7 @@ from lorgnette.training.gates.run import fit_part_gates, steps_of
 from lorgnette.training.pruning.budget import Budget, equal_sizes
 from lorgnette.training.pruning.parts import Kept
 from lorgnette.training.pruning.removal import plain_copy, remove_parts
-from lorgnette.training.pruning.scores import by_importance, importance
+from lorgnette.training.pruning.scores import TEXTS, by_importance, importance
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.training.pruning.speed import SECONDS, speed_up
 from lorgnette.training.pruning.work import Work
@@ -45,11 +45,12 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
     gates = PartGates(
         parts, budget.limit, steps=steps_of(settings.training, ready), temperature=settings.temperature
     ).to(whole.device)
+    texts = min(TEXTS, settings.limit or TEXTS)
     curve: list[Json] = []
     model, scores = whole, gates.log_alpha.detach()
     if settings.method == "gates":
         model = plain_copy(whole)
-        gates.begin_with(importance(model, gates, ready))
+        gates.begin_with(importance(model, gates, ready, texts=texts))
         run = RunFolder(root / "gates")
         run.begin(settings.record(), ready.fingerprint)
         _, curve = fit_part_gates(settings, ready, run, model, gates, teacher_of(settings, whole))
@@ -60,7 +61,7 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
         kept, free = (_from_plain(each) for each in _read(file)["kept"])
     else:
         if settings.method == "importance":
-            scores = by_importance(model, gates, ready, empty=settings.allow_empty)
+            scores = by_importance(model, gates, ready, empty=settings.allow_empty, texts=texts)
         kept, free = _measured(settings, scores, model, whole, budget, batch)
         with written_whole(file) as partial:
             partial.write_text(json.dumps({"kept": [_plain(each) for each in (kept, free)]}), encoding="utf-8")

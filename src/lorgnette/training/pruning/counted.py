@@ -89,7 +89,7 @@ def _ranked(work: Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
         return {Site(*place): numbers for *place, numbers in _read(file)["kept"]}
     subject = Subject(whole, work.ready.builder.tokenizer, name=settings.training.model)
     scores = importance_scores if settings.method == "importance" else agreement_scores
-    texts = work.ready.parts.validation.take(TEXTS)
+    texts = work.ready.parts.validation.take(min(TEXTS, settings.limit or TEXTS))
     importance = scores(subject, texts, progress=settings.training.progress)
     heads_left = top_heads(importance, wanted(settings, work.heads), settings.stacks)
     with written_whole(file) as partial:

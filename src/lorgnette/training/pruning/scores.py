@@ -22,25 +22,27 @@ BATCH, TEXTS, TURNS = 16, 256, 8
 
 
 def importance(
-    model: PreTrainedModel, gates: PartGates, ready: Prepared, here: Tensor | None = None
+    model: PreTrainedModel, gates: PartGates, ready: Prepared, here: Tensor | None = None, *, texts: int = TEXTS
 ) -> Float[Tensor, " part"]:
     """Mean over texts of |∂ loss / ∂ gate| (Michel et al. 2019, eq. 2), by the price; −∞ where a part is not `here`.
 
-    The loss is that of up to 256 validation texts. Removable that go together have the sum of their values and prices.
+    The loss is that of at most `texts` validation texts. Parts that go together share the sums of values and prices.
     """
     parts = gates.parts
     size = len(parts.price)
     open_now = torch.ones(size, dtype=torch.bool) if here is None else here
-    total = torch.zeros(size, dtype=torch.float64)
+    total, seen = torch.zeros(size, dtype=torch.float64), 0
     model.eval()
     with gates.hooked(model), torch.enable_grad():
-        for batch in _batches(ready, model):
-            texts = len(next(iter(batch.values())))
-            gates.given = open_now.to(model.device, model.dtype).expand(texts, size).clone().requires_grad_()
+        for batch in _batches(ready, model, texts):
+            count = len(next(iter(batch.values())))
+            gates.given = open_now.to(model.device, model.dtype).expand(count, size).clone().requires_grad_()
             loss = model(**batch).loss
             (gradient,) = torch.autograd.grad(loss, gates.given)
-            total += texts * gradient.abs().sum(0).double().cpu()
+            total += count * gradient.abs().sum(0).double().cpu()
+            seen += count
     gates.given = None
+    total /= seen
     value = torch.zeros_like(total).index_add_(0, parts.together, total)[parts.together]
     price = torch.zeros_like(total).index_add_(0, parts.together, parts.price)[parts.together]
     for layer, inside in parts.layers.items():
@@ -50,7 +52,9 @@ def importance(
     return (value / price).masked_fill(~open_now, -math.inf)
 
 
-def by_importance(model: PreTrainedModel, gates: PartGates, ready: Prepared, *, empty: bool) -> Float[Tensor, " part"]:
+def by_importance(
+    model: PreTrainedModel, gates: PartGates, ready: Prepared, *, empty: bool, texts: int = TEXTS
+) -> Float[Tensor, " part"]:
     """The turn in which each part goes, the larger the better; greedy, as heads are ranked.
 
     A share of what must go goes in each of eight turns, and the rest is measured again without it.
@@ -59,7 +63,7 @@ def by_importance(model: PreTrainedModel, gates: PartGates, ready: Prepared, *, 
     size = len(parts.price)
     here, out = torch.ones(size, dtype=torch.bool), torch.zeros(size, dtype=torch.float64)
     for turn in range(1, TURNS + 1):
-        scores = importance(model, gates, ready, here)
+        scores = importance(model, gates, ready, here, texts=texts)
         ranks = scores.argsort(stable=True).argsort(stable=True).double() / size
         budget = gates.whole + (gates.limit - gates.whole) * turn / TURNS
         stays = parts.here(parts.best(scores, budget, empty=empty))
@@ -123,10 +127,10 @@ def with_as_many_layers(
     return out
 
 
-def _batches(ready: Prepared, model: PreTrainedModel) -> Iterator[dict[str, Tensor]]:
+def _batches(ready: Prepared, model: PreTrainedModel, texts: int) -> Iterator[dict[str, Tensor]]:
     items: Items = ready.validation
     collate = ready.trainer_parts()["data_collator"]
-    step = max(1, len(items) // TEXTS)  # they lie in order of length
+    step = -(-len(items) // texts)  # they lie in order of length
     numbers = range(0, len(items), step)
     for start in range(0, len(numbers), BATCH):
         batch = collate([items[number] for number in numbers[start : start + BATCH]])

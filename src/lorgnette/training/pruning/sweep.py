@@ -109,13 +109,8 @@ def curve(rows: list[Json]) -> Chart:
         for row in rows
     ]
     base = alt.Chart(alt.Data(values=points), width=390, height=220)
-    x = alt.X(
-        field="parameters",
-        type="quantitative",
-        title="parameters left",
-        axis=alt.Axis(format="%"),
-        scale=alt.Scale(zero=False),
-    )
+    scale = alt.Scale(zero=False)
+    x = alt.X(field="parameters", type="quantitative", title="parameters left", axis=alt.Axis(format="%"), scale=scale)
     y = alt.Y(field="value", type="quantitative", title=rows[0]["metric"], scale=scale)
     bars = base.mark_rule().encode(x=x, y=alt.Y(field="low", type="quantitative"), y2=alt.Y2(field="high"))
     original = alt.Chart(alt.Data(values=[{"value": rows[0]["original"]}])).mark_rule(strokeDash=[4, 4]).encode(y=y)
