@@ -130,9 +130,7 @@ def _chance(lens: Roles) -> list[float | None]:
 
 def _relations(lens: Roles) -> list[dict[str, Any]]:
     """For each relation and way: the head chosen in the development part, and the offset, in the held-out part."""
-    from lorgnette.lens.relations.lens import Relations
-
-    frame = best_heads(Relations.compute(lens))
+    frame = best_heads(lens.found.result())
     frame = frame[(frame["way"] != "read_by_head") & (frame["relation"] != "all")]
     return [{str(k): _scalar(v) for k, v in row.items()} for row in frame.to_dict("records")]
 

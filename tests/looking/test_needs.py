@@ -9,7 +9,7 @@ from tiny.subjects import examples, subject
 import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
-from lorgnette.looking import look as looking
+from lorgnette.looking import corpus_pass as looking
 from lorgnette.looking.choosing import with_needed
 
 TEXTS = examples((9, 4, 1, 6, 12, 3))
