@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from scipy.stats import fisher_exact
 
 from reproductions.anisotropy_or_training.grid import FAST, SLOW, WARM, Setting
 from reproductions.anisotropy_or_training.runs import HIGH, LESS, Runs
@@ -95,6 +96,19 @@ def _learnt_less(runs: Runs, corpus: str) -> Iterator[Claim]:
         note=f"{some} of {every} runs by training accuracy, {tested} by test accuracy; reference "
         f"{runs.reference(corpus, 'train'):.3f} and {runs.reference(corpus, 'test'):.3f}",
     )
+    few, others = runs.less_otherwise(corpus)
+    if every and others:
+        shares = some / every, few / others
+        p = float(fisher_exact([[some, every - some], [few, others - few]]).pvalue)
+        yield Claim(
+            id=f"base-rate-{corpus}",
+            text=f"{NAMES[corpus]}: runs of five layers with SIM of the last values above {HIGH} learnt less more "
+            "often than the others (difference of shares)",
+            estimate=Estimate(value=shares[0] - shares[1], n=every + others, over="runs", method="Fisher", p=p),
+            bound=Bound.above(0),
+            ours=True,
+            note=f"{some} of {every} against {few} of {others}; added when the numbers were known",
+        )
     groups = [
         list(zip(runs.sim(corpus, one).tolist(), runs.accuracy(corpus, one).tolist(), strict=True))
         for one in runs.settings(corpus, deep=True)

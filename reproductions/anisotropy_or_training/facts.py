@@ -55,7 +55,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "anisotropic": {
             corpus: {split: _sums(runs, corpus, split) for split in ("train", "test")} for corpus in runs.corpora
         },
-        "others": {corpus: _others(runs, corpus) for corpus in runs.corpora},
+        "others": {corpus: runs.less_otherwise(corpus) for corpus in runs.corpora},
         "chance": {corpus: _chance(runs, corpus) for corpus in runs.corpora},
         "entropy": {corpus: _entropy(runs, corpus) for corpus in runs.corpora},
         "theirs": published("anisotropy_or_training"),
@@ -70,13 +70,6 @@ def _sums(runs: Runs, corpus: str, split: str) -> list[int]:
     """Of the runs with SIM above .9: how many learnt less, and how many there are."""
     pairs = runs.anisotropic(corpus, split).values()
     return [sum(pair[at] for pair in pairs) for at in (0, 1)]
-
-
-def _others(runs: Runs, corpus: str) -> list[int]:
-    """The same of the runs with a lower SIM: without them, a share of those with a high one says nothing."""
-    least, deep = runs.reference(corpus, "train") - LESS, runs.settings(corpus, deep=True)
-    less = [(runs.accuracy(corpus, one) < least)[runs.sim(corpus, one) <= HIGH] for one in deep]
-    return [int(sum(map(np.sum, less))), sum(map(len, less))]
 
 
 def _chance(runs: Runs, corpus: str) -> int:

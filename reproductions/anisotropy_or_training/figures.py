@@ -52,8 +52,20 @@ def _learnt(runs: Runs) -> Any:
         least = [{"accuracy": runs.reference(corpus, "train") - LESS}]
         less = alt.Chart(alt.Data(values=least)).mark_rule(color="grey", strokeDash=[1, 3]).encode(x="accuracy:Q")
         layers = (high, less, points) if runs.at(corpus, Setting("glove-100")) else (high, points)
+        layers += (_at_chance(runs, corpus),)
         charts.append(alt.layer(*layers).properties(title=NAMES[corpus]))
     return alt.hconcat(*charts)
+
+
+def _at_chance(runs: Runs, corpus: str) -> Any:
+    """How many runs are at chance: they lie upon each other."""
+    deep = [(one, ~runs.learnt(corpus, one).astype(bool)) for one in runs.settings(corpus, deep=True)]
+    dead = [pair for one, at in deep
+            for pair in zip(runs.accuracy(corpus, one)[at], runs.sim(corpus, one)[at], strict=True)]  # fmt: skip
+    rows = [{"accuracy": float(a), "SIM": float(s), "said": f"{len(dead)} runs at chance"}
+            for a, s in dead[: int(len(dead) > 1)]]  # fmt: skip
+    text = alt.Chart(alt.Data(values=rows)).mark_text(align="left", dx=8, dy=10, fontSize=11)
+    return text.encode(x="accuracy:Q", y="SIM:Q", text="said:N")
 
 
 def _layers(runs: Runs) -> Any:

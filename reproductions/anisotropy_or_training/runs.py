@@ -73,6 +73,12 @@ class Runs:
                     found[seed] = some + int(accuracy < least), every + 1
         return found
 
+    def less_otherwise(self, corpus: str) -> tuple[int, int]:
+        """Of the runs of five layers with a SIM of at most .9: how many learnt less, and how many there are."""
+        least, deep = self.reference(corpus, "train") - LESS, self.settings(corpus, deep=True)
+        less = [(self.accuracy(corpus, one) < least)[self.sim(corpus, one) <= HIGH] for one in deep]
+        return int(sum(map(np.sum, less))), sum(map(len, less))
+
     @property
     def corpora(self) -> list[str]:
         return [corpus for corpus in CORPORA if self.cells.of(corpus=corpus)]

@@ -15,9 +15,11 @@ from reproductions.frame.statistics import bootstrap, mean_of, percentile
 from reproductions.voita2019.grid import MODES
 from reproductions.voita2019.heads import rank_correlation, ranks_in_layers
 from reproductions.voita2019.pruning import (
+    CURVES,
     LONGER,
     PATTERNS_OF,
     SCRATCH,
+    SURE,
     TEST,
     Curve,
     Point,
@@ -33,6 +35,8 @@ from reproductions.voita2019.pruning import (
 
 WITHIN = 1.0
 """BLEU that may be lost."""
+OPEN_GATES = 0.05
+"""Share of gates that may be unfinished."""
 AGGRESSIVE = 1.5
 """BLEU that is lost at most, say the slides, when the encoder is pruned very aggressively."""
 DONORS = {"small": "marian-small", "opus": "opus-mt"}
@@ -49,6 +53,7 @@ def makers(cells: Finished) -> Iterator[Maker]:
             yield partial(_chance, cells, name)
             yield partial(_third, cells, name + LONGER)
             yield partial(_longer, cells, name)
+    yield from (partial(_converged, cells, name) for name in CURVES)
     yield from (partial(_empty, cells, name) for name in ("opus-encoder", "opus-all", "small-all"))
     for name in ("opus-all", "small-all"):
         yield from (partial(_kinds, cells, name, stack) for stack in ("encoder", "decoder"))
@@ -87,6 +92,25 @@ def _third(cells: Finished, name: str) -> Claim:
         published=public,
         undecided=_short(curve, name),
         note=note,
+    )
+
+
+def _converged(cells: Finished, name: str) -> Claim:
+    curve = Curve.of(cells, name)
+    points = [point for point in curve.gated if point.unfinished is not None]
+    if not points:
+        raise MissingCell(f"{name} with gates")
+    share = sum(point.unfinished or 0 for point in points) / sum(point.gates for point in points)
+    return Claim(
+        id=f"converged-{name}",
+        text=f"{curve.title}: gates converge to 0 or 1: fewer than {OPEN_GATES:.0%} have neither with a probability "
+        f"above {SURE}",
+        estimate=Estimate(value=share, low=share, high=share, over="gates", method="counted"),
+        bound=Bound.below(OPEN_GATES),
+        published=Published("the model converges to solutions where gates are either 1 or 0", "slides"),
+        note="unfinished by λ: "
+        + ", ".join(f"{point.label}: {point.unfinished} of {point.gates}" for point in points)
+        + "; bound added when the numbers were known",
     )
 
 

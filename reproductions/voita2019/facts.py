@@ -8,7 +8,7 @@ from reproductions.frame.claims import FAILS, HOLDS, OPEN, Claim
 from reproductions.frame.finished import Finished, made
 from reproductions.voita2019.grid import FULL, METHODS, MULTI30K, QUICK, RANDOM, SHUFFLED, TRAINED, UD
 from reproductions.voita2019.heads import ABLATION, reliability, signal
-from reproductions.voita2019.pruning import curves
+from reproductions.voita2019.pruning import Point, curves
 from reproductions.voita2019.tables_heads import label_counts
 
 READ = {
@@ -48,6 +48,7 @@ READ = {
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     return {
+        "unfinished": max((point.unfinished or 0 for point in _gated(cells, "opus-all")), default=0),
         "as_read": all(name in claims and claims[name].verdict == verdict for name, verdict in READ.items()),
         "size": QUICK if cells.settings.quick else FULL,
         "texts": {
@@ -93,3 +94,7 @@ def _curve(curve: Any) -> dict[str, Any]:
         "change": None if sparse is None else sparse.minus(curve.whole),
         "empty": empty[0].minus(curve.whole).value if empty else None,
     }
+
+
+def _gated(cells: Finished, name: str) -> list[Point]:
+    return next((curve.gated for curve in curves(cells) if curve.name == name), [])

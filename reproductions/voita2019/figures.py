@@ -12,7 +12,7 @@ from reproductions.frame.finished import Finished, MissingCell, made
 from reproductions.frame.head_maps import colour, dots, head_map, named_map
 from reproductions.frame.page import Figure, published
 from reproductions.voita2019 import heads
-from reproductions.voita2019.grid import CONFIDENCE, METHODS, MULTI30K, TRAINED, UD
+from reproductions.voita2019.grid import CONFIDENCE, METHODS, MULTI30K, SHUFFLED, TRAINED, UD
 from reproductions.voita2019.heads import ABLATION, GRADIENT, STACKS, labelled, signal, signals
 from reproductions.voita2019.pruning import (
     CURVES,
@@ -57,12 +57,23 @@ def functions(cells: Finished, stack: str) -> list[list[str]]:
     """One function for each head, the first that fits; syntax from PUD, all else from Multi30k."""
     data = heads.roles(cells, MULTI30K)
     labels = {name: labelled(data, name, stack) for name in data["role"].values}
-    if stack == "encoder" and cells.of(kind="roles", corpus=UD, condition=TRAINED):
-        labels["syntactic"] = labelled(heads.roles(cells, UD), "syntactic")
+    if stack == "encoder" and (syntactic := _syntactic(cells)) is not None:
+        labels["syntactic"] = syntactic
+    else:
+        labels.pop("syntactic", None)
     fits = [labels[name] for name in FUNCTIONS if name in labels]
     known = [name for name in FUNCTIONS if name in labels]
     other = np.where(np.any(list(labels.values()), axis=0), "another", "none")
     return np.select(fits, known, other).tolist()
+
+
+def _syntactic(cells: Finished) -> np.ndarray | None:
+    """Heads that are called syntactic, unless as many are on shuffled words: then the label says nothing of syntax."""
+    conditions = [one for one in (TRAINED, SHUFFLED) if cells.of(kind="roles", corpus=UD, condition=one)]
+    labels = [labelled(heads.roles(cells, UD, one), "syntactic") for one in conditions]
+    if not labels or (len(labels) > 1 and labels[0].sum() <= labels[1].sum()):
+        return None
+    return labels[0]
 
 
 def _maps(cells: Finished, stack: str, title: str) -> Figure:
@@ -73,9 +84,15 @@ def _maps(cells: Finished, stack: str, title: str) -> Figure:
     caption = (
         f"The {title}-attention heads of opus-mt-en-fr on Multi30k, as in the paper's figures (a), (b) and (c), with "
         "what taking heads away says beside them. Relevance is a share of the layer's, with its sign."
-        + (" Syntax is from PUD." if stack == "encoder" else "")
+        + (_on_syntax(cells) if stack == "encoder" else "")
     )
     return _side_by_side(f"heads_{stack}", panels, caption, 4, colours="independent")
+
+
+def _on_syntax(cells: Finished) -> str:
+    if _syntactic(cells) is None:
+        return " The label *syntactic* is left out: as many heads get it on shuffled words."
+    return " Syntax is from PUD."
 
 
 def _scatter(cells: Finished) -> Figure:

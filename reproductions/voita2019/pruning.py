@@ -7,9 +7,12 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from jaxtyping import Float
 
+from lorgnette.training.gates.gates import STRETCH, VOITA
+from lorgnette.training.gates.hard_concrete import probability_one, probability_open
 from reproductions.frame.claims import Estimate
 from reproductions.frame.finished import Finished, MissingCell
 from reproductions.frame.statistics import percentile
@@ -27,6 +30,8 @@ LONGER = "-long"
 SCRATCH = "small-scratch"
 PATTERNS_OF = {"opus-encoder": ("tuned", {}), "opus-all": ("tuned", {}), "small-all": ("small", {"languages": "en-fr"})}
 """Which cell says what the encoder heads of a curve's model look at: kind, and further labels."""
+SURE = 0.9
+"""The probability of 0 or of 1 above which a gate has converged."""
 POSITIONAL, MOSTLY = 0.9, 0.5
 """Shares of argmaxes on one pattern: the paper's criterion for a positional head, and half of them."""
 ROLES = ("positional", "mostly positional", "rarest word", "end of sentence", "none of these")
@@ -81,6 +86,21 @@ class Point:
         """Heads on which the two rules of removal do not agree."""
         rules = self.cell.get("gates", {}).get("kept_by")
         return 0 if rules is None else abs(rules["code"] - rules["paper"])
+
+    @property
+    def unfinished(self) -> int | None:
+        """Gates that have not converged: neither 0 nor 1 has a probability above .9; None without gates."""
+        alpha = self.cell.get("gates", {}).get("log_alpha")
+        if alpha is None:
+            return None
+        values = torch.tensor([value for rows in alpha.values() for row in rows for value in row], dtype=torch.float64)
+        one = probability_one(values, VOITA, STRETCH)
+        none = 1 - probability_open(values, VOITA, STRETCH)
+        return int(((one <= SURE) & (none <= SURE)).sum())
+
+    @property
+    def gates(self) -> int:
+        return sum(len(row) for rows in self.cell["gates"]["log_alpha"].values() for row in rows)
 
 
 def less(one: Mapping[str, Any], other: Mapping[str, Any]) -> Estimate:

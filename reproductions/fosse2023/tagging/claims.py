@@ -88,6 +88,18 @@ def _reinforced(tagger: Tagger) -> Iterator[Claim]:
         published=_REINFORCED,
         note=f"{before.mean():.3f} → {after.mean():.3f}; a tagger, where the paper has classifiers",
     )
+    below = [tagger.array(f"{when}.sim.words", "layer")[:, :-1].values for when in ("before", "after")]
+    yield Claim(
+        id="french-anisotropy-below",
+        text=f"Sequoia, {FRENCH}: in the layers below the last, training raises SIM of the words of a text (mean of "
+        "these layers, after minus before)",
+        estimate=mean_of((below[1] - below[0]).mean(1)),
+        bound=Bound.above(0),
+        note="by layer: "
+        + ", ".join(f"{one:.2f} → {other:.2f}" for one, other in zip(*(b.mean(0) for b in below), strict=True))
+        + "; added when the numbers were known",
+        ours=True,
+    )
     near = {when: tagger.array(f"{when}.nearest.right").values for when in ("before", "after")}
     yield Claim(
         id="french-nearest",
