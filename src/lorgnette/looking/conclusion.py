@@ -91,6 +91,8 @@ def provenance_of(
     subject: Subject, corpus: Any, counts: Counts, weights: str, seed: int | None = None, command: str | None = None
 ) -> Provenance:
     notes = counts.notes()
+    if subject.attending is not None:
+        notes.append(subject.attending)
     if subject.missing:
         notes.append(f"missing from the checkpoint, and skipped: {', '.join(subject.missing)}")
     if skipped := getattr(corpus, "skipped", None):

@@ -147,6 +147,8 @@ class LayerStack:
     name: str
     module: nn.Module
     sites: tuple[AttentionSite, ...]
+    total: int | None = None
+    """how many layers it has, where some of them have no attention; None if all have"""
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def _sites(subject: Subject, proof: Proof) -> Check:
     wrong = [way for way, seen in proof.sites.items() if sorted(seen) != (reading if way == ALONE else wanted)]
     way = wrong[0] if wrong else proof.ways[0]
     detail = f"{len(proof.sites[way])} of {len(wanted)} sites{f' (with {way})' if wrong else ''}"
-    return Check("every site seen once", not wrong, detail)
+    return Check("every site seen once", not wrong, "; ".join(filter(None, (detail, subject.attending))))
 
 
 def _ways(proof: Proof) -> str:

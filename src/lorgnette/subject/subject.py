@@ -117,7 +117,7 @@ class Subject(Facts):
         return made
 
     def __repr__(self) -> str:
-        stacks = ", ".join(f"{len(sites)} {name} {self._heads(sites)}" for name, sites in self.layers.items())
+        stacks = ", ".join(f"{self._count(name)} {name} {self._heads(sites)}" for name, sites in self.layers.items())
         return f"Subject({self.name!r}: {type(self.model).__name__}, {stacks})"
 
     def _heads(self, sites: list[Site]) -> str:
@@ -127,12 +127,33 @@ class Subject(Facts):
         each = str(min(there)) if min(there) == max(there) else f"{min(there)} to {max(there)}"
         return f"layers of {each} heads" + (f" ({gone} {'head' if gone == 1 else 'heads'} removed)" if gone else "")
 
+    def _count(self, stack: str) -> str:
+        """How many layers of a stack have attention: "16 of 64" where others have none."""
+        total = self.layers_in_all.get(stack)
+        return str(len(self.layers[stack])) if total is None else f"{len(self.layers[stack])} of {total}"
+
+    @property
+    def layers_in_all(self) -> dict[str, int]:
+        """How many layers each stack has, of those stacks in which some layers have no attention."""
+        return {stack.name: stack.total for stack in self.anatomy.stacks if stack.total is not None}
+
+    @property
+    def attending(self) -> str | None:
+        """Which layers have attention, in words; None if all have."""
+        told = [
+            f"attention in {len(self.layers[name])} of the {total} {name} layers: "
+            f"{', '.join(str(site.layer + 1) for site in self.layers[name])}"
+            for name, total in self.layers_in_all.items()
+        ]
+        return "; ".join(told) or None
+
     def facts(self) -> dict[str, object]:
-        stacks = [f"{name}: {len(sites)} {self._heads(sites)}" for name, sites in self.layers.items()]
+        stacks = [f"{name}: {self._count(name)} {self._heads(sites)}" for name, sites in self.layers.items()]
         return {
             "name": self.name,
             "class": type(self.model).__name__,
             "stacks": "; ".join(stacks),
+            "attention": self.attending,
             "classes": None if self.labels is None else ", ".join(self.labels),
             "longest text": None if self._tokenizer is None else self.limit,
             "parameters": f"{sum(parameter.numel() for parameter in self.model.parameters()):,}",

@@ -32,6 +32,7 @@ from lorgnette.models.watching import sees_beside
 from lorgnette.models.ways import picture_ways, ways
 from lorgnette.types import PretrainedConfig, PreTrainedModel
 
+NOT_THROUGH_US = "its attention does not go through transformers' attention interface"
 _KNOWN: "weakref.WeakKeyDictionary[nn.Module, tuple[int, Anatomy]]" = weakref.WeakKeyDictionary()
 
 
@@ -61,6 +62,21 @@ def discovered(model: PreTrainedModel, inputs: Mapping[str, object] | None = Non
     return _KNOWN[model][1]
 
 
+def without_attention(model: PreTrainedModel) -> str | None:
+    """That a model has no attention layer, if its config names the kinds of its layers and none of them is one."""
+    config = model.config
+    named = (getattr(config, name, None) for name in ("layer_types", "layers_block_type", "block_types"))
+    kinds = next((kinds for kinds in named if isinstance(kinds, list | tuple) and kinds), ())
+    if not kinds or any(set(str(kind).split("_")) & _ATTENDING and kind != "linear_attention" for kind in kinds):
+        return None
+    names = ", ".join(sorted({str(kind) for kind in kinds}))
+    return f"none of its {len(kinds)} layers has attention weights (its config calls them {names})"
+
+
+_ATTENDING = {"attention", "hybrid"}
+"""Words in what configs call layers that have softmax attention; linear attention has none."""
+
+
 def _refuse_blind(model: PreTrainedModel, base: PreTrainedModel) -> None:
     """Refuse a model of pictures that does not run without one, and say so."""
     try:
@@ -88,7 +104,7 @@ def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], 
         with switched(model.modules(), blank), explored(base) as recorded:
             watched = _output(base, given, "with a different attention function")
     if not any(isinstance(event, Attended) for event in recorded.events):
-        raise drift(model, "its attention does not go through transformers' attention interface")
+        raise drift(model, without_attention(base) or NOT_THROUGH_US)
     if plain.shape[:2] == real.shape:
         plain, watched = plain[real], watched[real]
     difference = unchanged(plain, watched)
@@ -189,6 +205,7 @@ def _anatomy(base: PreTrainedModel, recorded: Pass, sees: tuple[str, ...]) -> An
             discovered_stack.name,
             discovered_stack.module,
             tuple(_site(place, recorded, discovered_stack) for place in discovered_stack.places),
+            discovered_stack.total,
         )
         for discovered_stack in stacks_of(base, recorded, beside=bool(sees))
     ]

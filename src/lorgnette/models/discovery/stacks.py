@@ -32,6 +32,11 @@ class DiscoveredStack:
     places: tuple[Place, ...]
     other_layers: tuple[int, ...]
 
+    @property
+    def total(self) -> int | None:
+        """How many layers there are, if some have no attention."""
+        return len(self.other_layers) + len({place.site.layer for place in self.places}) if self.other_layers else None
+
 
 @dataclass(frozen=True)
 class _Position:
