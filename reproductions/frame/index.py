@@ -53,7 +53,8 @@ def index() -> str:
         written = json.loads((ROOT / name / "results.json").read_text(encoding="utf-8"))
         counts = Counter(claim["verdict"] for claim in written["claims"])
         verdicts = [str(counts.get(verdict, 0) or NOTHING) for verdict in VERDICTS]
-        rows.append((f"[{written['title']}]({name}/README.md)", study.question, written["answer"], *verdicts))
+        answer = written["answer"].replace("](../", "](")  # a page links to another from its own folder
+        rows.append((f"[{written['title']}]({name}/README.md)", study.question, answer, *verdicts))
     return _HEAD + grid(("study", "question", "answer", *VERDICTS), rows) + _STATEMENTS + _statements() + _FOOT
 
 

@@ -152,5 +152,5 @@ def _of_text(target: Target, text: int, texts: int, copies: int) -> Target:
     if isinstance(target, Next):
         return replace(target, piece=own(target.piece), instead_of=own(target.instead_of))  # type: ignore[arg-type]
     if isinstance(target, tuple):
-        return tuple(own(choice) for choice in target)  # type: ignore[return-value]
+        return tuple(own(choice) for choice in target)  # type: ignore[misc]
     return own(target)  # type: ignore[return-value]

@@ -203,7 +203,7 @@ def _linkers(cells: xr.DataArray, measure: str, reading: str | None = None) -> l
     for row in READINGS if reading is None else (reading,):
         errors = cells.sel({axes.READING: row}).to_series().dropna()
         for label, error in errors.items():
-            heads = (tuple(map(int, label)),) if isinstance(label, tuple) else ()
+            heads = ((int(label[0]), int(label[1])),) if isinstance(label, tuple) else ()
             layer = None if heads else int(label)
             ranked.append((float(error), Linker(measure, row, heads, layer)))
     return [linker for _, linker in sorted(ranked, key=lambda pair: pair[0])]

@@ -32,7 +32,7 @@ class Driver:
     def __init__(self, subject: Subject, lenses: Sequence[Lens], taps: Sequence[Tap] = ()) -> None:
         self.subject, self.lenses, self.taps = subject, tuple(lenses), tuple(taps)
         caches = subject.anatomy.causal and hasattr(subject.model.config, "use_cache")
-        self.options: dict[str, object] = {"return_dict": True} | ({"use_cache": False} if caches else {})
+        self.options: dict[str, object] = {"return_dict": True, **({"use_cache": False} if caches else {})}
         """A decoder would keep keys and values of all layers, which nobody reads."""
         self.paths: set[str] = set()
         """On a GPU, how the statistics of rows were computed: provenance says it."""

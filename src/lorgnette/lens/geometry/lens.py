@@ -155,8 +155,8 @@ class Geometry(Lens):
     def _chosen(self, subject: Subject, shapes: VectorSizes, states: int) -> bool | Literal["states"]:
         """Of which vectors covariances are kept: as asked for, or what fits whatever machine this is."""
         of_states = states * shapes.width**2 * 8
-        sizes = {True: of_states + len(self.sites) * len(VECTORS) * (self.heads * shapes.dim) ** 2 * 8}
-        sizes |= {"states": of_states, False: 0}
+        of_heads = len(self.sites) * len(VECTORS) * (self.heads * shapes.dim) ** 2 * 8
+        sizes: dict[bool | Literal["states"], int] = {True: of_states + of_heads, "states": of_states, False: 0}
         self.note: str | None = None
         if self.wanted is None:
             chosen = next(choice for choice, size in sizes.items() if size <= MOST_MEMORY)

@@ -1,7 +1,7 @@
 """How long two models take on one thread of this machine: one text and 32, in torch and in ONNX Runtime."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def _rows(tensor: Tensor, count: int) -> Tensor:
     return tensor.repeat(-(-count // len(tensor)), *[1] * (tensor.dim() - 1))[:count]
 
 
-def _timed(runtime: str, given: Mapping[str, Tensor], passes: list[Callable[[], object]]) -> Json:
+def _timed(runtime: str, given: Mapping[str, Tensor], passes: Sequence[Callable[[], object]]) -> Json:
     times: list[list[float]] = []
     until = time.perf_counter() + speed.SECONDS / 2
     while len(times) < 4 or time.perf_counter() < until:
