@@ -106,7 +106,7 @@ LENSES: dict[str, Callable[[], Results]] = {
     "norms-contribution_share": lambda: look(MINILM, paragraphs(48), "norms:contribution=true,sample=0"),
     "sinks-rate": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="test", limit=64), "sinks"),
     "circuits-positive": lambda: look(MINILM, paragraphs(1), "circuits"),
-    "edges-strongest": lambda: look(SMOLLM2, giving(), "edges"),
+    "edges-predicted": lambda: look(SMOLLM2, giving(), "edges:among=heads"),
     "composition-strongest": lambda: look(SMOLLM2, paragraphs(12), "composition:keys=words"),
     "gating-gates@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=64), GATING),
     "gating-gates": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=300), "gating"),
@@ -257,7 +257,17 @@ def live_screens() -> None:
                 shot(page, f"views/{name}", height)
 
 
-SCREENS = {"report": report_screen, "text": text_screens, "live": live_screens}
+WIZARD = "The wizard Zorblax lived in a tower. One day the wizard Zorb"
+
+
+def path_figures() -> None:
+    """Why an induction head of SmolLM2 looks where it looks, and the paths through heads to what it predicts."""
+    subject = lo.load(SMOLLM2)
+    lo.why(subject, f"{WIZARD}lax", "18.5", query=-1).plot().save(IMAGES / "lenses" / "composition-why.svg")
+    lo.paths(subject, WIZARD, among="heads").plot().save(IMAGES / "lenses" / "edges-paths.svg")
+
+
+SCREENS = {"paths": path_figures, "report": report_screen, "text": text_screens, "live": live_screens}
 
 
 def main(data: str, *names: str) -> None:

@@ -26,6 +26,8 @@ from lorgnette.explaining import explain as explain
 from lorgnette.explaining import explanations as explanations
 from lorgnette.explaining.logit_lens import LayerPredictions as LayerPredictions
 from lorgnette.explaining.logit_lens import logit_lens as logit_lens
+from lorgnette.explaining.paths import Paths as Paths
+from lorgnette.explaining.paths import paths as paths
 from lorgnette.explaining.sources.measuring import Sources as Sources
 from lorgnette.explaining.sources.measuring import sources as sources
 from lorgnette.explaining.why import Why as Why

@@ -255,3 +255,11 @@ def test_sentences_and_figures():
 def test_a_model_without_output_is_refused_in_one_line():
     with pytest.raises(UserError, match="has no loss: it has no output head"):
         lo.look(tiny_subject("bert"), TEXTS, ["edges"], progress=False)
+
+
+def test_edges_from_heads_alone():
+    data = lo.look(gpt2(), TEXTS, ["edges:strongest=5,drawn=5,among=heads"], progress=False)["edges"].data
+    assert all("feed-forward →" not in name for name in data["edge"].values.tolist())
+    sizes = abs(data["estimated"].values[:5])
+    heads = np.concatenate([abs(data[name].values).ravel() for name in ("attribution", "to_feed_forward", "to_logits")])
+    np.testing.assert_allclose(sizes, np.sort(heads)[::-1][:5])

@@ -1,7 +1,7 @@
 """Which paths the prediction takes: the attribution of every edge, and the strongest edges patched exactly."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ class Edges(EdgeAttribution):
     its norms (edge attribution patching: Nanda 2023, Syed et al. 2023), so that the edges of a head sum to its effect
     by gradient. `strongest` edges between heads, feed-forward parts and the output are patched exactly (Wang et al.
     2022), and `drawn` of the others at random: `alike` says how well the attribution ranks either (Spearman).
+    `among="heads"` patches edges from heads alone.
 
     What it does not tell you: a strong edge is not a circuit: others may stand in for it, and two weak ones may matter
     together. The attribution is wrong where the logit bends: at saturated softmaxes above all.
@@ -50,10 +51,11 @@ class Edges(EdgeAttribution):
         ablation: Ablation = "mean",
         strongest: Annotated[int, Interval(0)] = 16,
         drawn: Annotated[int, Interval(0)] = 16,
+        among: Literal["all", "heads"] = "all",
         seed: Seed = 0,
     ) -> None:
         super().__init__(target, ablation, seed)
-        self.strongest, self.drawn = strongest, drawn
+        self.strongest, self.drawn, self.among = strongest, drawn, among
         self.attributed: Result | None = None
         self.chosen: list[tuple[Edge, str, float]] = []
 
@@ -128,8 +130,9 @@ class Edges(EdgeAttribution):
 
     def _choose(self, data: xr.Dataset) -> list[tuple[Edge, str, float]]:
         """The largest attributions of edges from heads and feed-forward parts, and others at random."""
-        edges = self._edges(data)
-        edges = [pair for pair in edges if pair[1] == pair[1] and pair[1] != 0]
+        kinds = ("heads",) if self.among == "heads" else ("heads", "feed_forward")
+        edges = [pair for pair in self._edges(data) if pair[1] == pair[1] and pair[1] != 0]
+        edges = [pair for pair in edges if pair[0].writer.kind in kinds]
         edges.sort(key=lambda pair: (-abs(pair[1]), self._named(pair[0])))
         first, rest = edges[: self.strongest], edges[self.strongest :]
         generator = np.random.default_rng(self.seed)

@@ -49,7 +49,7 @@ def _strongest(result: Result) -> Figure:
         if patched == patched:
             rows.append({"edge": edge, "value": patched, "kind": "patched exactly"})
     base = alt.Chart(alt.Data(values=rows), width=340, height=alt.Step(16))
-    down = alt.Y(field="edge", type="nominal", sort=None, title=None, axis=alt.Axis(labelLimit=320))
+    down = alt.Y(field="edge", type="nominal", sort=None, title=None, axis=alt.Axis(labelLimit=440))
     kinds = ["attribution", *(["patched exactly"] if exact else [])]
     colour = alt.Color(
         field="kind", type="nominal", legend=alt.Legend(title=None, orient="top"),
@@ -162,7 +162,7 @@ def _alike(data: xr.Dataset) -> Iterator[Finding]:
         rho, count = (float(data[name].sel({CHOICE: how})) for name in ("alike", "alike_count"))
         if rho == rho:
             yield Finding(
-                f"Over {{count}} edges {words}, the attribution ranks the exact effects with ρ = {{rho:.2f}}.",
+                f"Over {{count}} edges {words}, the attribution ranks the exact effects with ρ = {{rho:.3f}}.",
                 {"count": int(count), "rho": rho},
             )
 
