@@ -54,7 +54,9 @@ def zeroing_distances(
 
 def _layers(subject: Subject) -> list[AttentionSite]:
     """The self-attention sites in the order of their passes."""
-    return [site for stack in subject.anatomy.stacks for site in stack.sites if site.site.kind == "self"]
+    read = set(subject.text_sites)
+    stacks = subject.anatomy.stacks
+    return [site for stack in stacks for site in stack.sites if site.site.kind == "self" and site.site in read]
 
 
 def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
@@ -64,7 +66,10 @@ def _layer_inputs(subject: Subject, batch: Batch) -> list[LayerInput]:
     def keep(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         inputs.append((arguments, keywords))
 
-    options = {"use_cache": False} if hasattr(subject.model.config, "use_cache") else {}
+    caches = any(
+        hasattr(config, "use_cache") for config in (subject.model.config, subject.model.config.get_text_config())
+    )
+    options = {"use_cache": False} if caches else {}
     with ExitStack() as undo:
         for layer in {id(site.layer): site.layer for site in _layers(subject)}.values():
             undo.callback(layer.register_forward_pre_hook(keep, with_kwargs=True).remove)

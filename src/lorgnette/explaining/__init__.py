@@ -111,6 +111,11 @@ def explain(
             f"There is no explanation method {shown(method)}.{near(str(method), known)} There are: {', '.join(known)}."
         )
     refuse_no_subject(subject, "explain")
+    if subject.anatomy.sees and method in ("occlusion", "integrated_gradients", *CAPTUM):
+        raise UserError(
+            f"{method} changes word vectors, and a picture has none. Take attnlrp, or hide patches "
+            "(lorgnette.explaining.patches)."
+        )
     flag(biases, "biases")
     require_head(subject)
     if not isinstance(batch, Batch):

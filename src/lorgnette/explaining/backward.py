@@ -214,7 +214,7 @@ class _RelevancePass:
             None if target is None else masked(words[1], target),
             None if position[0] is None else masked(position[0], source),
             None if target is None or position[1] is None else masked(position[1], target),
-            {site: heads[site] for site in self.subject.sites if site in heads},
+            {site: heads[site] for site in self.subject.text_sites if site in heads},
             leaked,
         )
 
@@ -235,7 +235,8 @@ class _RelevancePass:
         self.side: list[int] = []
         model = self.subject.model
         words = {id(module) for module in word_tables(self.subject)}
-        if self.rules.from_states:
+        # Patches come into the language model beside its words.
+        if self.rules.from_states or self.subject.anatomy.sees:
             with states_begun(self.subject, self.words):
                 self.steps = self.words
                 yield

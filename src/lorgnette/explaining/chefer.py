@@ -36,9 +36,10 @@ def weights_by_gradient(subject: Subject, batch: Batch, target: Target = None) -
     if not kept.weights_of:
         raise UserError(f"{subject.name!r} has no attention over its text, which this method needs (chefer2021).")
     rates = torch.autograd.grad(whole, list(kept.weights_of.values()), torch.ones_like(whole), allow_unused=True)
-    carried = _CarriedRelevance()
+    carried, read = _CarriedRelevance(), set(subject.text_sites)
     for (site, weights), rate in zip(kept.weights_of.items(), rates, strict=True):
-        carried.through(site, _positive(weights, rate))
+        if site in read:  # no tower of pictures
+            carried.through(site, _positive(weights, rate))
     rows = predicting_rows(subject, batch, outputs, target).to(start.dtype)
     tokens, targets = carried.read(rows, translates=batch.target is not None)
     return Explanation(

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lorgnette.attending import TEXT_STACKS
 from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.subject import Subject
 
@@ -75,6 +76,6 @@ def states_begun(subject: Subject, states: list[Tensor]) -> Iterator[None]:
     with ExitStack() as undo:
         for module in own:
             undo.callback(module.register_forward_hook(lambda m, args, out: begin(out)).remove)
-        for stack in () if own else subject.anatomy.stacks:
+        for stack in () if own else (one for one in subject.anatomy.stacks if one.name in TEXT_STACKS):
             undo.callback(stack.sites[0].layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
         yield

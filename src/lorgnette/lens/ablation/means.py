@@ -55,7 +55,7 @@ class HeadMeans(Lens):
 
 def means_in(results: Mapping[str, Result], subject: Subject) -> Means:
     """The mean output of every head, from the results that a lens takes."""
-    return {site: mean_outputs(results[HeadMeans.name], subject, site) for site in subject.sites}
+    return {site: mean_outputs(results[HeadMeans.name], subject, site) for site in subject.text_sites}
 
 
 def replacements(lens: Lens, ablation: str, means: Means | None) -> Means | None:

@@ -153,6 +153,8 @@ class Gradients(Lens):
             losses, weight = text_losses(self.subject, self.task, batch, outputs, labels)
             gradients = graph.gradients((losses * weight).sum())
         for site, gradient in gradients.items():
+            if site not in self.position:  # a tower of pictures
+                continue
             self._add(site, gradient, graph.calls[site].visible, batch, weight)
         self.graph = None
 

@@ -1,0 +1,116 @@
+"""Which patches of a picture a prediction needs: hide them, and see how far its log-probability falls."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lorgnette import axes
+from lorgnette.attending import Call, Tap
+from lorgnette.errors import UserError
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+from lorgnette.texts.padding import last_positions
+from lorgnette.texts.patches import IMAGE
+
+SHARES = (0.1, 0.2, 0.3, 0.5, 0.8)
+ORDER = "order"
+
+
+class _Hidden(Tap):
+    """Hides some tokens from all others, at every head of every layer of the language model; positions stay."""
+
+    def __init__(self, subject: Subject, hidden: Bool[Tensor, "batch token"]) -> None:
+        self.sites, self.hidden = set(subject.text_sites), hidden
+
+    def scores(
+        self, call: Call, scores: Float[Tensor, "batch head query key"]
+    ) -> Float[Tensor, "batch head query key"]:
+        if call.site not in self.sites:
+            return scores
+        itself = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
+        return scores.masked_fill(self.hidden[:, None, None] & ~itself, -torch.inf)
+
+
+def patch_falls(subject: Subject, batch: Batch) -> Float[Tensor, "batch token"]:
+    """How far the log-probability of each text's most likely next token falls when one patch alone is hidden.
+
+    log p(w) − log p(w | patch hidden), w the most likely token of the whole; one pass for each patch, 0 at other
+    tokens. What it does not tell you: what several patches say together; hide them together (`patch_deletion`).
+    """
+    image, whole, answer = _whole(subject, batch)
+    falls = torch.zeros(image.shape, dtype=whole.dtype)
+    for place in image.any(0).nonzero()[:, 0].tolist():
+        hidden = torch.zeros_like(image)
+        hidden[:, place] = image[:, place]
+        falls[:, place] = whole - _log_probability(subject, batch, answer, hidden)
+    return falls * image
+
+
+def patch_deletion(
+    subject: Subject,
+    batch: Batch,
+    scores: Float[Tensor, "batch token"],
+    *,
+    shares: Sequence[float] = SHARES,
+    draws: int = 8,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The deletion test for patches: the fall when those with the highest scores are hidden, and that of random ones.
+
+    `fall` [order share text]: log p(w) − log p(w | hidden) for `order` "scores" and "random" (the mean of `draws`), w
+    the most likely next token of the whole text; `share` of the patches of each text are hidden, at least one. An
+    explanation that finds the patches the model reads falls farther than chance (Samek et al. 2017, IEEE TNNLS 28,
+    for pixels; here patches are hidden from attention, so nothing is put in their place).
+    """
+    if scores.shape != batch.source.mask.shape:
+        raise UserError(f"scores must have the batch's shape {tuple(batch.source.mask.shape)}: one for each token.")
+    image, whole, answer = _whole(subject, batch)
+    generator = torch.Generator().manual_seed(seed)
+    by_score = scores.detach().double().cpu()
+    falls = np.zeros((2, len(shares), len(image)))
+    for number, share in enumerate(shares):
+        hidden = _top(by_score, image, share)
+        falls[0, number] = (whole - _log_probability(subject, batch, answer, hidden)).cpu().numpy()
+        for _ in range(draws):
+            drawn = _top(torch.rand(image.shape, generator=generator, dtype=torch.double), image, share)
+            falls[1, number] += (whole - _log_probability(subject, batch, answer, drawn)).cpu().numpy() / draws
+    coordinates = {ORDER: ["scores", "random"], axes.SHARE: list(shares), axes.TEXT: [e.id for e in batch.examples]}
+    return xr.Dataset({"fall": ((ORDER, axes.SHARE, axes.TEXT), falls)}, coordinates)
+
+
+def _whole(subject: Subject, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Which tokens are patches, and the most likely next token of each text with its log-probability."""
+    image = batch.source.categories.get(IMAGE)
+    if image is None or not bool(image.any(-1).all()):
+        raise UserError("Every text needs a picture: give lo.batch the config of the model (config=model.config).")
+    logits = _next_logits(subject, batch)
+    best = logits.log_softmax(-1).max(-1)
+    return image, best.values, best.indices
+
+
+def _log_probability(subject: Subject, batch: Batch, answer: Tensor, hidden: Tensor) -> Float[Tensor, " batch"]:
+    with subject.tapped(_Hidden(subject, hidden.to(batch.source.mask.device))):
+        logits = _next_logits(subject, batch)
+    return logits.log_softmax(-1).gather(-1, answer[:, None])[:, 0]
+
+
+def _next_logits(subject: Subject, batch: Batch) -> Float[Tensor, "batch vocabulary"]:
+    with torch.no_grad():
+        logits = getattr(subject.run(batch), "logits", None)
+    if logits is None or logits.shape[:2] != batch.source.mask.shape:
+        raise UserError(f"{subject.name!r} predicts no next token, which this test takes: give a model with its head.")
+    return logits[torch.arange(len(logits)), last_positions(batch.source.mask)].double()
+
+
+def _top(scores: Tensor, image: Tensor, share: float) -> Bool[Tensor, "batch token"]:
+    """This share of the patches of each text, those with the highest scores, at least one."""
+    hidden = torch.zeros_like(image, device="cpu")
+    for row, (values, where) in enumerate(zip(scores, image.cpu(), strict=True)):
+        places = where.nonzero()[:, 0]
+        count = max(1, round(share * len(places)))
+        hidden[row, places[values[places].argsort(descending=True, stable=True)[:count]]] = True
+    return hidden
