@@ -15,6 +15,7 @@ from lorgnette.lens.relations.lens import Relations
 from lorgnette.lens.roles.formulas import after_same_word, rare_words, same_word
 from lorgnette.lens.roles.labels import RULES
 from lorgnette.lens.roles.lens import SHIFTS, Roles
+from lorgnette.lens.roles.report import table
 from lorgnette.looking.controls import RANDOM, SHUFFLED, TRAINED, roles_with_controls, shuffled
 from lorgnette.looking.look import look
 from lorgnette.reporting.contents import findings_of
@@ -166,6 +167,30 @@ def test_every_planted_head_is_named(texts):
     assert data.control_texts == len(texts)
     assert data.agreement.sel(role=["positional", "syntactic", "special", "broad", "dead"]).min() == 1
     assert data.number_low.sel(role="positional", part="held_out", head=1) > 0.9
+
+
+def test_the_table_has_a_row_for_each_role_with_its_most_extreme_head():
+    result = look(marian(), list(TREEBANK), [Roles()], progress=False)["roles"]
+    data = result.data.sel(part="held_out")
+    shown = table(result)
+    assert [row[0] for row in shown.rows] == data.role.values.tolist()
+    for role, heads, bound, number, at, over in shown.rows:
+        assert int(heads) == int(data["label"].sel(role=role).sum())
+        cells = data["number"].sel(role=role)
+        if cells.isnull().all():
+            assert (number, at, over) == ("–", "", "–")
+            continue
+        best = float(cells.max() if RULES[role].above else cells.min())
+        assert number == f"{best:.2f}"
+        assert bound[0] == (
+            ">" if RULES[role].above and not RULES[role].inclusive else "≥" if RULES[role].above else "<"
+        )
+        stack, where = at.split()
+        layer, head = map(int, where.split("."))
+        there = {"stack": stack, "layer": layer, "head": head}
+        assert float(cells.sel(there)) == best
+        excess = float(data["excess"].sel(there | {"role": role}))
+        assert over == ("–" if np.isnan(excess) else f"{excess:.2f}")
 
 
 def test_no_head_of_the_control_has_a_role(texts):

@@ -1,7 +1,7 @@
 """Draw charts: as SVG that is safe inside a page, or as files for a paper."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -117,10 +117,10 @@ def _in_points(svg: str) -> str:
     return re.sub(r'(<svg[^>]*? width="[\d.]+)(" height="[\d.]+)"', r'\1pt\2pt"', svg, count=1)
 
 
-def known_formats(names: "str | tuple[str, ...] | list[str]") -> tuple[str, ...]:
+def known_formats(names: str | Sequence[str]) -> tuple[str, ...]:
     """Formats from "png,svg" or a list of them, each once."""
-    parts = names.split(",") if isinstance(names, str) else listed(names)
-    if parts is None or not all(isinstance(part, str) for part in parts):
+    parts: Sequence[str] = names.split(",") if isinstance(names, str) else names
+    if not all(isinstance(part, str) for part in listed(parts) or [None]):
         raise UserError(f"The formats of figures are some of {', '.join(FORMATS)}. Got {shown(names)} instead.")
     formats = tuple(dict.fromkeys(part.strip().lower().removeprefix(".") for part in parts if part.strip()))
     for name in formats:

@@ -89,11 +89,11 @@ def shown_texts(shards: Sequence[Shard], subject: Subject) -> list[Example]:
 def _opened(parts: Iterable[Shard | str | os.PathLike[str]]) -> list[Shard]:
     if isinstance(parts, Shard | str | os.PathLike) or not isinstance(parts, Iterable):
         raise UserError(f"merge takes the shards of a look as a list. Got {shown(parts)} instead.")
-    given = listed(parts) or []
-    for part in given:
+    shards = []
+    for part in listed(parts) or []:
         if not isinstance(part, Shard | str | os.PathLike):
             raise UserError(f"A shard is what look(…, shard=…) returns, or its folder. Got {shown(part)} instead.")
-    shards = [part if isinstance(part, Shard) else Shard.open(Path(part)) for part in given]
+        shards.append(part if isinstance(part, Shard) else Shard.open(Path(part)))
     if not shards:
         raise UserError("No shard was given. `lorgnette look … --shard 1/4 --out parts/1` writes one.")
     return shards
@@ -131,10 +131,7 @@ def _subject(shards: Sequence[Shard], given: Subject | Callable[[], Subject] | N
     look, origin = shards[0].look, shards[0].provenance
     try:
         loaded = load(origin.model, dtype=look.dtype) if given is None else given
-        subject = loaded
-        if callable(loaded) and not isinstance(loaded, Subject):
-            with outside("The function that loads the subject failed", "Give merge(…, subject=…) a Subject."):
-                subject = loaded()
+        subject = loaded if isinstance(loaded, Subject) else _loaded(loaded)
         refuse_no_subject(subject, "merge")
     except UserError as error:
         raise UserError(f"{error} To merge, say where the model of the shards is (--model, subject=…).") from error
@@ -143,6 +140,14 @@ def _subject(shards: Sequence[Shard], given: Subject | Callable[[], Subject] | N
     if subject.precision != look.dtype:
         raise UserError(f"{subject.name!r} is in {subject.precision}, and the shards are in {look.dtype}: load it so.")
     return subject
+
+
+def _loaded(make: Callable[[], Subject]) -> Subject:
+    """What the caller's function loads; what is no function is left for the check behind it."""
+    if not callable(make):
+        return make
+    with outside("The function that loads the subject failed", "Give merge(…, subject=…) a Subject."):
+        return make()
 
 
 def _lenses(

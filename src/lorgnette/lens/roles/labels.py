@@ -38,6 +38,12 @@ class Rule:
     above: bool = True
     inclusive: bool = False
 
+    @property
+    def bound(self) -> str:
+        """ "> 0.5"."""
+        sign = "≥" if self.inclusive else ">" if self.above else "<"
+        return f"{sign} {self.threshold:g}"
+
     def holds(self, number: xr.DataArray) -> xr.DataArray:
         if self.inclusive:
             return number >= self.threshold

@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 
 import altair as alt
+import numpy as np
 import pandas as pd
 import xarray as xr
 
-from lorgnette.axes import HEAD, LAYER, PART, ROLE, STACK
+from lorgnette.axes import HEAD, LAYER, PART, PER_HEAD, ROLE, STACK
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, head_places
-from lorgnette.figures.lens_report import FUNCTION, Changes, HeadPlace, HeadRole, LensReport, Measure
+from lorgnette.figures.lens_report import FUNCTION, Changes, HeadPlace, HeadRole, LensReport, Measure, TextTable
 from lorgnette.figures.sentences import NAMED, has
+from lorgnette.lens.relations.lens import PARTS
+from lorgnette.lens.roles.labels import RULES
 from lorgnette.lens.roles.parsing import FEWEST
 from lorgnette.results import Result
 from lorgnette.types import Chart, Json
@@ -42,6 +45,26 @@ def figures(result: Result) -> list[Figure]:
         f"the first in the legend.{_cost(result)}"
     )
     return [Figure("roles", "What each head is for", caption, role_map(result), table, result.to_dataframe("number"))]
+
+
+def table(result: Result) -> TextTable:
+    """A row for each role: how many heads have it, and the head with the highest number on the held-out texts."""
+    data, rows = result.data.sel({PART: PARTS[1]}), []
+    for role in data[ROLE].values.tolist():
+        each = data.sel({ROLE: role}).stack(cell=PER_HEAD)
+        number, excess, rule = each["number"], each["excess"], RULES[role]
+        count = int(each["label"].sum())
+        if not bool(number.notnull().any()):
+            rows.append((role, str(count), rule.bound, "–", "", "–"))
+            continue
+        values = number.values if rule.above else -number.values
+        best = number.isel(cell=int(np.nanargmax(values)))
+        over = excess.isel(cell=int(np.nanargmax(values))).item()
+        stack, layer, head = best["cell"].item()
+        at = f"{stack} {layer}.{head}"
+        rows.append((role, str(count), rule.bound, f"{best.item():.2f}", at, "–" if over != over else f"{over:.2f}"))
+    titles = ("role", "heads", "threshold", "most extreme", "at", "above control")
+    return TextTable(titles, rows, ("The number and its excess over the control are of the held-out texts.",))
 
 
 def _cost(result: Result) -> str:
@@ -185,4 +208,5 @@ REPORT = LensReport(
     roles=roles,
     changes=changes,
     meaning=("ranks",),
+    table=table,
 )

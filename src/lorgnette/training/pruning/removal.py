@@ -148,9 +148,9 @@ def _kept(heads: Mapping[Site | str, Sequence[int]]) -> Mapping[Site, Sequence[i
 
 def _without(model: PreTrainedModel, heads: Iterable[Head | int | Site]) -> dict[Site, list[int]]:
     """What is left at each site that loses one of these heads."""
-    names = [heads] if isinstance(heads, str) else listed(heads)
-    if names is None:
+    if listed(heads) is None:
         raise UserError(f'Heads are a list of names such as ["3.7"]. Got {shown(heads)} instead.')
+    names = [heads] if isinstance(heads, str) else list(heads)
     odd = next((name for name in names if isinstance(name, int | Site)), None)
     if odd is not None:
         raise UserError(f'{odd!r} is not the name of a head: expected "LAYER.HEAD" such as "3.7", both counted from 1.')
