@@ -12,6 +12,7 @@ import typer
 import lorgnette as lo
 from lorgnette import lens as lenses
 from lorgnette.cli.app import app
+from lorgnette.explaining import METHODS
 from lorgnette.figures.lens_report import CHAPTERS
 
 ROOT = Path(__file__).parent.parent
@@ -121,3 +122,20 @@ def test_every_lens_answers_a_question_in_the_table():
         chapter = next(chapter for chapter in CHAPTERS if f'under "{chapter.title}"' in section)
         named |= dict.fromkeys(re.findall(r"\(lenses/([a-z-]+)\.md\)", section), chapter)
     assert named == {name: lenses.report_of(name).chapter for name in lenses.OURS}
+
+
+def test_every_number_has_a_twin_in_a_test_that_exists():
+    """Each lens and explanation method is in the table of docs/tests.md, and so is the name of a test."""
+    page = (ROOT / "docs" / "tests.md").read_text(encoding="utf-8").split("## Which number has an independent twin?")[1]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
+    ]
+    named = {name for number, _, _ in rows for name in re.findall(r"`([\w-]+)`", number)}
+    assert {*lenses.OURS, *METHODS} <= named
+    for number, _, tests in rows[1:]:
+        groups = re.findall(r"`(tests/[\w/]+\.py)`:((?: `test_\w+`,?)+)", tests)
+        assert groups or set(number) == {"-"}, number
+        for path, functions in groups:
+            source = (ROOT / path).read_text(encoding="utf-8")
+            for name in re.findall(r"`(\w+)`", functions):
+                assert f"def {name}(" in source, (path, name)
