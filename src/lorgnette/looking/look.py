@@ -152,7 +152,7 @@ def look(
         counts, keeper, paths = passed(texts, looking, setting, unique_ids=keep is not None)
         provenance = provenance_of(subject, corpus, counts, weights, seed, command)
         results = concluded(chosen, provenance, whole, left_out, paths)
-        if progress and ranks.first:
+        if progress and ranks.first and command is None:  # the command line prints all notes with its table
             tell_notes(results)
         if out is not None and keeper is not None and ranks.first:
             results = run.joined(others, results)
