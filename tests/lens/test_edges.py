@@ -263,3 +263,17 @@ def test_edges_from_heads_alone():
     sizes = abs(data["estimated"].values[:5])
     heads = np.concatenate([abs(data[name].values).ravel() for name in ("attribution", "to_feed_forward", "to_logits")])
     np.testing.assert_allclose(sizes, np.sort(heads)[::-1][:5])
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "marian", "bert-mlm"])
+def test_texts_one_after_the_other_give_the_same(kind, monkeypatch):
+    """What all parts write may not fit into memory: a batch then goes through in parts."""
+    subject = tiny_subject(kind)
+    wanted = ["composition", "edges:strongest=3,drawn=3"]
+    whole = lo.look(subject, TEXTS, wanted, progress=False)
+    monkeypatch.setattr("lorgnette.explaining.stream.MOST", 1)
+    parts = lo.look(subject, TEXTS, wanted, progress=False)
+    for name in ("composition", "edges"):
+        for variable, array in whole[name].data.data_vars.items():
+            if array.dtype.kind == "f":
+                np.testing.assert_allclose(parts[name].data[variable], array, rtol=1e-9, atol=1e-12, err_msg=variable)
