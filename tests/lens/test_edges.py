@@ -5,15 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny import FAMILIES, examples, gpt2
+from tiny import FAMILIES, examples, gpt2, tokenizer
 from tiny import subject as tiny_subject
+from transformers import MixtralConfig, MixtralForCausalLM
 
 import lorgnette as lo
-from lorgnette.errors import UserError
+from lorgnette.errors import CaptureError, UserError
 from lorgnette.explaining.backward import run_options
 from lorgnette.explaining.edges import EdgeStream
 from lorgnette.explaining.rules import Heads
 from lorgnette.reporting import figures_of, findings
+from lorgnette.subject import Subject
 
 TEXTS = examples((9, 4, 12, 7))
 
@@ -277,3 +279,17 @@ def test_texts_one_after_the_other_give_the_same(kind, monkeypatch):
         for variable, array in whole[name].data.data_vars.items():
             if array.dtype.kind == "f":
                 np.testing.assert_allclose(parts[name].data[variable], array, rtol=1e-9, atol=1e-12, err_msg=variable)
+
+
+@pytest.mark.parametrize("experts", ["eager", None])
+@pytest.mark.parametrize("lens", ["composition", "edges"])
+def test_mixtures_of_experts_are_refused_by_name(lens, experts):
+    config = MixtralConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=64,
+        experts_implementation=experts,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    subject = Subject(MixtralForCausalLM(config).eval(), tokenizer("bert"), name="experts")
+    with pytest.raises(CaptureError, match=r"'experts' .*is not known"):
+        lo.look(subject, TEXTS, [lens], progress=False)

@@ -102,7 +102,9 @@ class EdgeStream(ResidualStream):
             attention = {id(part) for other in self.sites if other.layer is site.layer
                          for part in (*other.module.modules(), other.output)}  # fmt: skip
             others = any(is_linear(part) and id(part) not in attention for part in site.layer.modules())
-            if others and Site(site.site.stack, "self", site.site.layer) not in self.read:
+            own = Site(site.site.stack, "self", site.site.layer)
+            bent = any(inner == own for inner, _ in self.inner)  # experts may keep their maps in tensors
+            if (others or bent) and sum(event == StreamReader("feed_forward", own) for event in self.events) != 1:
                 raise unknown_path(self.subject, f"the feed-forward part of {site.site} has no output map of its own")
             if site.site not in self.given:
                 raise unknown_path(self.subject, f"{site.site} has no output map")

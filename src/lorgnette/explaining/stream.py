@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import CaptureError
 from lorgnette.explaining.backward import run_options
-from lorgnette.explaining.direct import POOLER, DirectPath, _Cut
+from lorgnette.explaining.direct import POOLER, DirectPath, _Cut, unknown_path
 from lorgnette.explaining.inputs import word_tables
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.classifier.embeddings import WordEmbeddings
@@ -196,12 +196,19 @@ class ResidualStream(DirectPath):
         known = {id(piece.leaf) for piece in self.pieces}
         for site, leaf in self.feed_forward:
             if id(leaf) not in known:
+                self._refuse_some_tokens(site, leaf)
                 self.pieces.append(
                     _Amount((Writer("feed_forward", site.stack, site.layer),), leaf, leaf.detach()[None])
                 )
         for site, context in self.heads.items():
             if site.stack != POOLER:
                 self.pieces.append(self._heads(site, context))
+
+    def _refuse_some_tokens(self, site: Site, leaf: Tensor) -> None:
+        """Experts that see some of the tokens are no part of every token's stream."""
+        rows = self.texts * self.heads[Site(site.stack, "self", site.layer)].shape[2]
+        if leaf.numel() != rows * leaf.shape[-1]:
+            raise unknown_path(self.subject, f"the feed-forward part of {site} gives each of its experts some tokens")
 
     def _heads(self, site: Site, context: Float[Tensor, "batch head query dim"]) -> "_Amount":
         attention = self.attention[site]
