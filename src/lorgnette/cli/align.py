@@ -11,6 +11,8 @@ from lorgnette.cli.fields import unpacked
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lorgnette.texts.example import Example
+
 
 @unpacked
 def align(
@@ -31,6 +33,9 @@ def align(
     texts: Annotated[
         str | None, typer.Option(help="Texts whose links are written.", metavar="CORPUS", show_default="--corpus")
     ] = None,
+    target_column: Annotated[
+        str, typer.Option(help="The column of a file with the translations.", rich_help_panel="The corpus")
+    ] = "target",
     split: options.Split = None,
     limit: options.Limit = None,
     out: options.Out = None,
@@ -47,15 +52,19 @@ def align(
     [bold]Examples[/bold]
 
       lorgnette align Helsinki-NLP/opus-mt-en-fr -c hansards_en_fr --out runs/links
-      lorgnette align ./my-model -c dev.tsv --gold dev.talp --first 1 --test test.tsv --texts multi30k:en-fr:val
+      lorgnette align ./my-model -c dev.jsonl --gold dev.talp --first 1 --texts multi30k:en-fr:val
     """
     from lorgnette.looking.aligning import align as choose
     from lorgnette.texts import as_examples
     from lorgnette.texts import corpus as open_corpus
 
-    examples = as_examples(open_corpus(corpus, split=split, data=data, limit=limit))
-    tests = None if test is None else as_examples(open_corpus(test, data=data))
-    wanted = examples if texts is None else as_examples(open_corpus(texts, data=data))
+    def opened(name: str, **more: "str | int | None") -> "list[Example]":
+        column = target_column if Path(name).is_file() else None  # a named corpus has its own
+        return as_examples(open_corpus(name, data=data, target_column=column, **more))  # type: ignore[arg-type]
+
+    examples = opened(corpus, split=split, limit=limit)
+    tests = None if test is None else opened(test)
+    wanted = examples if texts is None else opened(texts)
     subject = opening.load(model)
     cost = "two passes over the development texts, one over the test texts"
     written = "" if out is None else f", one over the {len(wanted):,} texts whose links are written"

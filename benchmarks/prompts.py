@@ -1,0 +1,74 @@
+"""What questions about a prompt cost, in plain passes over the copies that they need."""
+
+from collections.abc import Iterator
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+import lorgnette as lo
+from benchmarks.harness import Figure, side_by_side
+from lorgnette.lens.ablation.copies import copies_together
+from lorgnette.lens.context.together import StreamedTogether
+from lorgnette.lens.context.windowed import Stream
+from lorgnette.subject import Subject
+from lorgnette.texts.batch import Batch
+
+WORDS, LAYERS, PARTS, LONG = 2000, 10, 10, 20
+"""SmolLM2-135M's width, with a third of its layers; ten documents and a question of twenty words each."""
+
+
+def _subject() -> Subject:
+    torch.manual_seed(0)
+    vocabulary = {word: number for number, word in enumerate(["[PAD]", *(f"w{n}" for n in range(WORDS))])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[PAD]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=512, pad_token="[PAD]")
+    config = LlamaConfig(
+        vocab_size=len(vocabulary), hidden_size=576, num_hidden_layers=LAYERS, num_attention_heads=9,
+        num_key_value_heads=3, intermediate_size=1536, max_position_embeddings=512, attn_implementation="sdpa",
+    )  # fmt: skip
+    return Subject(LlamaForCausalLM(config).eval(), fast, name="random weights")
+
+
+def _words(first: int, count: int) -> str:
+    return " ".join(f"w{(first + number) % WORDS}" for number in range(count))
+
+
+def _plain(subject: Subject, batch: Batch, copies: int) -> None:
+    together = copies_together(batch)
+    for start in range(0, copies, together):
+        inputs = {name: tensor.repeat(min(together, copies - start), 1) for name, tensor in batch.inputs.items()}
+        with torch.no_grad():
+            subject.model(**inputs, use_cache=False)
+
+
+def sources() -> Iterator[Figure]:
+    """`lo.sources` in all, its forward and backward for relevance too, over plain passes of the same copies."""
+    subject = _subject()
+    parts = {f"document {number}": _words(number * LONG, LONG) for number in range(PARTS)}
+    prompt = {**parts, "question": _words(0, LONG)}
+    batch = subject.encode([" ".join([*prompt.values(), "w7"])])
+    copies = 2 * PARTS + 2  # without each part, with each source alone, without any source
+    ratio = side_by_side(lambda: _plain(subject, batch, copies), lambda: lo.sources(subject, prompt, " w7"))
+    yield Figure("sources_over_plain_copies", ratio.value, 1.5, details=ratio.details(copies=copies))
+
+
+def streaming() -> Iterator[Figure]:
+    """Sets of key heads that stream together, over plain passes of as many copies."""
+    subject = _subject()
+    every = [(each.site, group) for each in subject.anatomy.sites for group in range(each.groups)]
+    sets = {size: [every[:size], every[-size:]] for size in (5, 10, 15, 20)}
+    batch = subject.encode([_words(0, 256), _words(99, 256)])
+    outputs = subject.run(batch, return_dict=True)
+
+    def streamed() -> None:
+        lens = StreamedTogether(Stream(4, 64), sets)
+        lens.bind(subject)
+        lens.finish(batch, outputs)
+
+    ratio = side_by_side(lambda: _plain(subject, batch, 8), streamed)
+    yield Figure("streaming_over_plain_copies", ratio.value, 2.0, details=ratio.details(copies=8))
+
+
+BENCHES = {"sources": sources, "streaming": streaming}
