@@ -29,7 +29,7 @@ class Picture:
             return Picture("picture", image=value)
         raise UserError(f"The image of {where!r} must be a path or a picture of Pillow. Got {shown(value)} instead.")
 
-    def open(self) -> object:
+    def open(self) -> Any:
         """The picture in colours, as Pillow has it; one line if it lies elsewhere, is missing, or is no picture."""
         pillow = optional("PIL.Image", "pictures")
         if self.image is not None:

@@ -59,11 +59,14 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         self.limits_seen: Any = None
         self.draws_ahead: bool = True
         """Whether pairs are drawn before a pass, on a GPU; until a call turns out to need another way."""
-        self.causal: bool = lens.subject.anatomy.causal
-        """Whether pairs are drawn ahead for a causal mask: a call with any other mask is drawn on the CPU."""
         self.sites: list[Site] = [site for site in lens.sites if site.kind == "self"]  # whose pairs a GPU can draw
         self.keys: tuple[Batch, np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
+
+    @property
+    def causal(self) -> bool:
+        """Whether pairs are drawn ahead for a causal mask: a call with any other mask is drawn on the CPU."""
+        return self.lens.subject.anatomy.causal
 
     def __getstate__(self) -> Json:
         return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None, "_places": None}

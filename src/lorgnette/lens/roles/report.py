@@ -49,7 +49,8 @@ def figures(result: Result) -> list[Figure]:
 
 def table(result: Result) -> TextTable:
     """A row for each role: how many heads have it, and the head with the highest number on the held-out texts."""
-    data, rows = result.data.sel({PART: PARTS[1]}), []
+    data = result.data.sel({PART: PARTS[1]})
+    rows: list[tuple[str, ...]] = []
     for role in data[ROLE].values.tolist():
         each = data.sel({ROLE: role}).stack(cell=PER_HEAD)
         number, excess, rule = each["number"], each["excess"], RULES[role]
