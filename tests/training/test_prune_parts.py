@@ -27,7 +27,7 @@ from lorgnette.training.pruning.budget import equal_sizes
 from lorgnette.training.pruning.parts import parts_of
 from lorgnette.training.pruning.prune import prune
 from lorgnette.training.pruning.removal import remove_parts
-from lorgnette.training.pruning.scores import importance
+from lorgnette.training.pruning.scores import by_kind, importance
 from lorgnette.training.pruning.settings import PruningSettings, size_of
 
 FAMILIES = (
@@ -180,6 +180,21 @@ def test_importance_equals_differences_of_the_loss(family):
         if site.kind == LAYER:
             price = sum(p.numel() for p in layers[site].module.parameters())
         assert float(found[place]) * price == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+def test_scores_by_kind_have_mean_one():
+    parts = parts_of(made("bert-classifier"))
+    scores = torch.rand(len(parts.price), dtype=torch.float64) + 0.1
+    scores[parts.place[next(iter(parts.sites))].start] = -float("inf")  # a head that has gone
+    found = by_kind(parts, scores)
+    for of_heads in (True, False):
+        sites = [s for s in parts.sites if s.kind in (("self",) if of_heads else (UNITS,))]
+        values = [float(found[n]) for s in sites for n in range(parts.place[s].start, parts.place[s].stop)]
+        finite = [value for value in values if value > -1e300]
+        assert len(values) - len(finite) == of_heads
+        assert sum(finite) / len(finite) == pytest.approx(1)
+    layers = [parts.place[s].start for s in parts.sites if s.kind == LAYER]
+    assert torch.equal(found[layers], scores[layers])
 
 
 class OneBatch(Prepared):

@@ -17,7 +17,7 @@ from lorgnette.training.gates.run import fit_part_gates, steps_of
 from lorgnette.training.pruning.budget import Budget, equal_sizes
 from lorgnette.training.pruning.parts import Kept
 from lorgnette.training.pruning.removal import plain_copy, remove_parts
-from lorgnette.training.pruning.scores import TEXTS, by_importance, importance
+from lorgnette.training.pruning.scores import TEXTS, by_importance, by_kind, importance
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.training.pruning.speed import SECONDS, speed_up
 from lorgnette.training.pruning.work import Work
@@ -50,7 +50,7 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
     model, scores = whole, gates.log_alpha.detach()
     if settings.method == "gates":
         model = plain_copy(whole)
-        gates.begin_with(importance(model, gates, ready, texts=texts))
+        gates.begin_with(by_kind(parts, importance(model, gates, ready, texts=texts)))
         run = RunFolder(root / "gates")
         run.begin(settings.record(), ready.fingerprint)
         _, curve = fit_part_gates(settings, ready, run, model, gates, teacher_of(settings, whole))

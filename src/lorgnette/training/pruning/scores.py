@@ -52,18 +52,37 @@ def importance(
     return (value / price).masked_fill(~open_now, -math.inf)
 
 
+def by_kind(parts: Removable, scores: Float[Tensor, " part"]) -> Float[Tensor, " part"]:
+    """Scores as multiples of the mean of their kind, heads or units.
+
+    The gradient of a head is a sum over its dimensions, in which terms cancel, and that of a unit has one: by the
+    price, heads would seem worth less than the units of as many parameters.
+    """
+    out = scores.clone()
+    for of_heads in (True, False):
+        sites = [site for site in parts.sites if site.kind != LAYER and (site.kind != UNITS) == of_heads]
+        if not sites:
+            continue
+        index = torch.cat([torch.arange(len(scores))[parts.place[site]] for site in sites])
+        mean = scores[index][scores[index].isfinite()].mean()
+        if mean > 0:
+            out[index] = scores[index] / mean
+    return out
+
+
 def by_importance(
     model: PreTrainedModel, gates: PartGates, ready: Prepared, *, empty: bool, texts: int = TEXTS
 ) -> Float[Tensor, " part"]:
     """The turn in which each part goes, the larger the better; greedy, as heads are ranked.
 
-    A share of what must go goes in each of eight turns, and the rest is measured again without it.
+    A share of what must go goes in each of eight turns, those with the smallest importance by price and kind, and the
+    rest is measured again without it.
     """
     parts = gates.parts
     size = len(parts.price)
     here, out = torch.ones(size, dtype=torch.bool), torch.zeros(size, dtype=torch.float64)
     for turn in range(1, TURNS + 1):
-        scores = importance(model, gates, ready, here, texts=texts)
+        scores = by_kind(parts, importance(model, gates, ready, here, texts=texts))
         ranks = scores.argsort(stable=True).argsort(stable=True).double() / size
         budget = gates.whole + (gates.limit - gates.whole) * turn / TURNS
         stays = parts.here(parts.best(scores, budget, empty=empty))
