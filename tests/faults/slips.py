@@ -28,6 +28,9 @@ import lorgnette as lo
         (lambda: lo.logit_lens(gpt2(), ""), "has no token"),
         (lambda: lo.look(bert(), TEXTS[:2], "weights", labels=[1]), "labels must be a mapping"),
         (lambda: lo.explain(classifier(), {"a b", "c"}), "a set has no order"),
+        (lambda: lo.explain(gpt2(), "a b", "attnlrp", target={}), "The target .* is no token"),
+        (lambda: lo.paths(gpt2(), "a b", count=0), "count must be a whole number"),
+        (lambda: lo.paths(gpt2().model, "a b"), "paths takes a Subject"),
     ],
 )  # fmt: skip
 def test_slips_get_one_line(call, message):

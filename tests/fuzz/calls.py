@@ -273,6 +273,13 @@ def _of_prompts(place: Place) -> dict[str, Function]:
                         "development": 0.5, "seed": 0, "truncate": False, "progress": False},
             {"subject": MODEL, "corpus": CORPUS}, lo.stream,
         ),
+        "paths": Function(
+            lo.paths,
+            {"subject": decoder, "text": SOME[0], "target": None, "against": None, "count": 3, "among": "all"},
+            {"subject": MODEL, "text": ("text",), "target": ("target", "token", "class"),
+             "against": ("against", "text", "token"), "count": ("count",), "among": ("among",)},
+            lo.paths,
+        ),
         "why": Function(
             lo.why, {"subject": decoder, "text": SOME[0], "head": "2.1", "query": -1, "key": 0, "pair": None,
                      "target": None},
@@ -326,6 +333,8 @@ def every_argument(place: Place) -> Iterator[Call]:
 def _fits(function: Function, argument: str, value: Any) -> bool:
     """Whether the annotation of the argument allows the value; True where nothing is known."""
     if argument in ("id", "ids"):  # a number becomes a name
+        return True
+    if argument == "target" and value == [0]:  # a list with a class for each text, as a tensor would be
         return True
     if function.names.get(argument) == CORPUS and isinstance(value, np.ndarray) and value.dtype.kind == "U":
         return True  # whoever reads a corpus takes an array of strings as well

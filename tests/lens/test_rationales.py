@@ -273,7 +273,7 @@ def test_texts_that_nobody_was_asked_about_are_counted():
     ("options", "said"),
     [
         ({"methods": ["atnlrp"]}, "Did you mean 'attnlrp'"),
-        ({"methods": "lime"}, "There are: attnlrp"),
+        ({"methods": "saliency"}, "There are: attnlrp"),
         ({"top": 0}, "at least 1"),
         ({"share": 1.5}, "at most 1"),
         ({"share": 0.1, "top": 5}, "one of the two"),

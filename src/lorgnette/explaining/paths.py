@@ -2,18 +2,19 @@
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
+from lorgnette.constraints import Interval, check
 from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.explaining.direct import Goal
 from lorgnette.explaining.edges import EdgeStream, StreamReader
 from lorgnette.explaining.stream import Writer
 from lorgnette.explaining.target import Target, explained, named
-from lorgnette.subject import Subject
+from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.trace import translated
 from lorgnette.texts.example import Example
 from lorgnette.types import Json
@@ -157,6 +158,12 @@ def paths(
 
     What it does not tell you: what taking an edge away would do, where a softmax is saturated. It is first order.
     """
+    refuse_no_subject(subject, "paths")
+    check(against, str | None, "against, the text to compare with,")
+    if against is not None and not against.strip():
+        raise UserError("against, the text to compare with, is empty.")
+    check(count, Annotated[int, Interval(1, 100_000)], "count")
+    check(among, Literal["all", "heads"], "among")
     example = text if isinstance(text, Example) else subject.example(text)
     batch = subject.encode([translated(subject, example)])
     names: list[str] = []
@@ -165,6 +172,8 @@ def paths(
         names.extend(named(subject, batch, logits, target))
         return lambda given: explained(subject, batch, SimpleNamespace(logits=given), target)
 
+    if not bool(batch.source.mask.any()):
+        raise UserError("The text has no token that a path could begin at. Give one with a word in it.")
     stream = EdgeStream(subject, batch, choose)
     _measure(stream, subject, against)
     assert stream.value is not None

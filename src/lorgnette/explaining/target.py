@@ -242,7 +242,9 @@ def _counts(ids: Tensor) -> bool:
 
 def _one(subject: Subject, texts: int, logits: Tensor, choice: int | Tensor) -> Int[Tensor, "batch *token"]:
     classes, kind = logits.shape[-1], "class" if logits.dim() == 2 or subject.labels is not None else "token"
-    with outside(f"The target {shown(choice)} is no {kind}", f"Give the number or the name of a {kind}."):
+    # Rules that are installed would pass the conversion on, and its error would seem to be ours.
+    wrong_kind = outside(f"The target {shown(choice)} is no {kind}", f"Give the number or the name of a {kind}.")
+    with wrong_kind, torch._C.DisableTorchFunction():
         ids = torch.as_tensor(choice, device=logits.device)
     if not _counts(ids) or ids.shape not in ((), (texts,), logits.shape[:-1]):
         raise UserError(
