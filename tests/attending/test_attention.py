@@ -7,6 +7,7 @@ import torch
 from tiny import inputs, tiny_model
 
 from lorgnette.attending import Call, Recorder, Site, Tap, attend
+from lorgnette.attending.attend import scores_of
 from lorgnette.errors import CaptureError
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.tapping import tapped
@@ -224,9 +225,7 @@ def test_a_block_is_a_block_of_the_matrix_and_has_gradients():
         bias = torch.randn(1, 3, 5, 5)
         context, weights = attend(module, query, key, value, None, is_causal=causal, position_bias=bias)
         assert weights is None
-        from lorgnette.attending.attend import _scores
-
-        scores, value = _scores(query, key, value, None, None, is_causal=causal, bias=bias, softcap=None)
+        scores, value = scores_of(query, key, value, None, None, is_causal=causal, bias=bias, softcap=None)
         call = Call(Site("encoder", "self", 0), scores, value)
         some = call.block(rows=[0, 3])
         assert not call.has_weights

@@ -57,7 +57,18 @@ def everything(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): "" if path.is_dir() else _hash(path) for path in files}
 
 
-_OF_THE_HOUR = ("created", "command", "seconds", "resumed", "speed", "size", "this_process", "versions", "sha256")
+_OF_THE_HOUR = (
+    "sha256",
+    "created",
+    "command",
+    "seconds",
+    "resumed",
+    "speed",
+    "times",
+    "size",
+    "this_process",
+    "versions",
+)
 
 
 def _hash(path: Path) -> str:
@@ -65,7 +76,7 @@ def _hash(path: Path) -> str:
     if path.suffix == ".json":
         content = json.dumps(_timeless(json.loads(content)), sort_keys=True).encode()
     if path.name == "README.md":  # of a pruned model: how fast it was
-        timed = (b" ms (", b"speed ", b"these times")
+        timed = (b" ms (", b"speed ", b"these times", b"one thread, ")
         content = b"".join(line for line in content.splitlines(True) if not any(word in line for word in timed))
     return hashlib.sha256(content).hexdigest()[:12]
 

@@ -17,8 +17,8 @@ from lorgnette.models.norms import NormForm, norm_form, norm_rate
 
 ROOT = Path(lorgnette.__file__).parent
 
-# A word list of that name, not a model.
-NAMED_OTHERWISE = {("lens/frequency/lens.py", "bert")}
+# A word list and a command of that name, not models.
+NAMED_OTHERWISE = {("lens/frequency/lens.py", "bert"), ("looking/aligning.py", "align")}
 
 
 def test_every_model_type_has_one_record():

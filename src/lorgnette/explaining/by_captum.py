@@ -13,7 +13,7 @@ from lorgnette.errors import optional
 from lorgnette.explaining.backward import run_options
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.inputs import without_words, words_changed
-from lorgnette.explaining.target import Next, Target, explained, fixed, named
+from lorgnette.explaining.target import Next, Target, explained, fixed, named, positions
 from lorgnette.models.switching import evaluating
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
@@ -57,13 +57,22 @@ def by_captum(subject: Subject, batch: Batch, method: str, target: Target = None
         start = explained(subject, batch, outputs, target)
         names = tuple(named(subject, batch, outputs.logits, target))
         tokens = start.new_zeros(batch.source.ids.shape)
-        for text, example in enumerate(batch.examples):
-            inner = batch.source.mask[text] & ~batch.source.special[text]
+        before = _read(subject, batch, target)
+        for text in range(len(batch)):
+            inner = batch.source.mask[text] & ~batch.source.special[text] & before[text]
             value = _Without(subject, batch, text, inner, target)
-            key = f"{method}/{example.id}/{batch.source.ids[text, inner].tolist()}"
+            key = f"{method}/{batch.source.ids[text, inner].tolist()}"
             tokens[text, inner] = _fitted(method, value, int(inner.sum()), key).to(tokens)
     others = None if batch.target is None else start.new_zeros(batch.target.ids.shape)
     return Explanation(method, start, tokens, others, explained=names)
+
+
+def _read(subject: Subject, batch: Batch, target: Target) -> Bool[Tensor, "batch token"]:
+    """The tokens that a prediction can depend on: before a place of a causal text, nothing behind it counts."""
+    if not (isinstance(target, Next) and batch.target is None):
+        return batch.source.mask
+    reading = positions(subject, batch, target)
+    return reading.flip(-1).cumsum(-1).flip(-1) > 0  # up to the last place that is explained
 
 
 def _fitted(method: str, value: "_Without", tokens: int, key: str) -> Float[Tensor, " token"]:

@@ -91,6 +91,7 @@ VARIABLES = {
     "state_effective_rank": "effective rank",
     "state_isoscore": "IsoScore",
     "state_sim": "mean cosine",
+    "to_logits": "attribution of what the head writes to the output",
     "total": "total effect on the logit",
     "uas": "unlabelled attachment score",
     "used": "share of the cone",
