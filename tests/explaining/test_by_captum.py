@@ -146,3 +146,16 @@ def test_occlusion_is_captums_ablation_and_integrated_gradients_are_captums():
     )
     ours = explain(watched, batch, "integrated_gradients", 1, steps=16).tokens[:, inner]
     torch.testing.assert_close(ours, gradients.detach(), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["bert-classifier", "gpt2-classifier"])
+def test_gradient_times_input_is_captums(kind):
+    """At the layer that gives the words their vectors, summed over dimensions."""
+    watched = headed(kind)
+    batch = watched.encode(examples((7,)))
+    layer = watched.model.get_input_embeddings()
+    theirs = captum.LayerGradientXActivation(lambda ids: watched.model(input_ids=ids).logits, layer)
+    expected = theirs.attribute(batch.inputs["input_ids"], target=1).sum(-1).detach()
+    ours = explain(watched, batch, "gradient_x_input", 1).tokens
+    assert float(expected.abs().max()) > 0
+    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)

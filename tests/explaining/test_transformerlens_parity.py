@@ -1,4 +1,4 @@
-"""Edges and exact path patching against TransformerLens, where it is installed (pip install transformer-lens)."""
+"""Against TransformerLens, where it is installed: logit lens, direct effects of heads, edges, exact path patching."""
 
 from dataclasses import replace
 
@@ -6,8 +6,11 @@ import pytest
 import torch
 from tiny import tiny_model, tokenizer
 
+import lorgnette as lo
 from lorgnette.attending import Site
 from lorgnette.explaining.edges import EdgeStream, StreamReader
+from lorgnette.explaining.head_logits import HeadLogits, WrittenStates
+from lorgnette.explaining.output_head import OutputHead, Predictions
 from lorgnette.explaining.stream import Writer
 from lorgnette.lens.edges.exact import Edge, patched
 from lorgnette.subject import Subject
@@ -20,6 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 
 CLEAN, CORRUPT = "w10 w22 w35 w41 w60", "w11 w22 w36 w41 w61"
 ANSWER, OTHER = 7, 12
+EXACT = 1e-10
+"""Largest difference in float64."""
 
 
 class Goal:
@@ -32,18 +37,75 @@ class Goal:
         return logits[:, -1, ANSWER] - logits[:, -1, OTHER]
 
 
-@pytest.fixture(scope="module")
-def sides():
-    """A subject, a clean and a corrupt text, and the bridge of TransformerLens to the same model."""
+def both(dtype):
+    """A subject, and the bridge of TransformerLens to a model with the same weights."""
     from transformer_lens.model_bridge import TransformerBridge
 
-    model = tiny_model("gpt2", 0, torch.float32)
-    subject = Subject(model, tokenizer("gpt2"), name="tiny gpt2")
-    clean, corrupt = (subject.encode([text]) for text in (CLEAN, CORRUPT))
-    bridge = TransformerBridge.boot_transformers("gpt2", hf_model=tiny_model("gpt2", 0, torch.float32),
-                                                 tokenizer=tokenizer("gpt2"))  # fmt: skip
+    subject = Subject(tiny_model("gpt2", 0, dtype), tokenizer("gpt2"), name="tiny gpt2")
+    bridge = TransformerBridge.boot_transformers(
+        "gpt2", hf_model=tiny_model("gpt2", 0, dtype), tokenizer=tokenizer("gpt2"), dtype=dtype
+    )
     bridge.eval()
-    return subject, clean, corrupt, bridge
+    return subject, bridge
+
+
+@pytest.fixture(scope="module")
+def sides():
+    """A subject, a clean and a corrupt text, and the bridge to the same model."""
+    subject, bridge = both(torch.float32)
+    return subject, *(subject.encode([text]) for text in (CLEAN, CORRUPT)), bridge
+
+
+@pytest.fixture(scope="module")
+def one_text():
+    """A subject and a text in float64, the bridge, and its cache of the text."""
+    subject, bridge = both(torch.float64)
+    batch = subject.encode([CLEAN])
+    with torch.no_grad():
+        cache = bridge.run_with_cache(batch.inputs["input_ids"])[1]
+    return subject, batch, bridge, cache
+
+
+@torch.no_grad()
+def test_every_row_of_the_logit_lens_is_the_same(one_text):
+    """`accumulated_resid`, `ln_final` and `unembed`: all logits, the top tokens and their probabilities."""
+    subject, batch, bridge, cache = one_text
+    head, found = OutputHead(subject), lo.logit_lens(subject, CLEAN)
+    mine = [head.logits(batch, Predictions.at(batch.source.mask).of(state)) for state in head.read(batch).states]
+    theirs = [bridge.unembed(bridge.ln_final(state)) for state in cache.accumulated_resid(layer=-1)]
+    for number, (own, other) in enumerate(zip(mine, theirs, strict=True)):
+        torch.testing.assert_close(own, other, rtol=0, atol=EXACT)
+        share, top = other[0].softmax(-1).max(-1)
+        assert found.top[number].tolist() == top.tolist()
+        torch.testing.assert_close(found.probability[number], share, rtol=0, atol=EXACT)
+
+
+def added(bridge, cache):
+    """What TransformerLens finds that each head adds to every logit: [head position token]."""
+    with torch.no_grad():
+        heads = cache.stack_head_results(layer=-1)
+        normed = cache.apply_ln_to_stack(heads, layer=-1) * bridge.ln_final.weight  # its gain is not folded into W_U
+        return (normed @ bridge.W_U)[:, 0]
+
+
+def test_every_head_adds_the_same_to_all_logits(one_text):
+    subject, batch, bridge, cache = one_text
+    theirs = added(bridge, cache)
+    written = WrittenStates(OutputHead(subject), batch)
+    logits = HeadLogits(written, Predictions.at(batch.source.mask))
+    mine = torch.stack([head[0] for site in written.sites for head in logits.heads(site)])
+    assert float(theirs.abs().max()) > 1e-2
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=EXACT)
+
+
+def test_the_direct_effects_of_heads_are_the_same(one_text):
+    subject, batch, bridge, cache = one_text
+    result = lo.look(subject, [CLEAN], ["effects:ablation=zero,total=false"], progress=False)["effects"]
+    predicted = subject.run(batch).logits[0].argmax(-1)
+    theirs = added(bridge, cache)[:, torch.arange(len(predicted)), predicted].mean(-1)
+    mine = torch.tensor(result.data["direct"].values).flatten()
+    assert float(theirs.abs().max()) > 1e-3
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=EXACT)
 
 
 def measured(subject, clean, corrupt, sign):
