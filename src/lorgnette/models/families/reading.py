@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from lorgnette.attending import Site
+from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack, Projection
 from lorgnette.models.discovery import discovered
 from lorgnette.models.families import record
@@ -28,6 +29,7 @@ def anatomy_of(model: nn.Module, inputs: Mapping[str, object] | None = None) -> 
     By its family's record, or by running it if there is none: on `inputs`, where a model sees pictures beside a text.
     """
     model = without_adapter(model)
+    _refuse_tensor_parallel(model)
     config = getattr(model, "config", None)
     if config is not None and config.model_type not in REFUSED:
         family = record_of(config)
@@ -43,6 +45,15 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         raise drift(model, "its adapter puts tokens of its own before the text, whose attention is nobody's")
     return model.get_base_model()
+
+
+def _refuse_tensor_parallel(model: nn.Module) -> None:
+    processes = getattr(model, "tp_size", None) or 1
+    if processes > 1:
+        raise CaptureError(
+            f"{type(model).__name__} is tensor-parallel (tp_plan): each of {processes} processes computes only its share "
+            "of the heads of every layer. Load it on one device, or spread whole layers over devices with device_map."
+        )
 
 
 def whole_anatomy(model: PreTrainedModel, kept: HeadsKept | None = None) -> Anatomy:
