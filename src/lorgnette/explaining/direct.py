@@ -119,7 +119,8 @@ class DirectPath:
         self.subject = subject
         norm = frozen_norm if self.frozen else None
         self.rules: Rules = Rules(Heads, norm=norm, activation=self.activation, product=self.product)
-        self.sites: list[AttentionSite] = [s for s in subject.anatomy.sites if s.site.stack != POOLER]
+        self.sites: list[AttentionSite] = [s for s in subject.text_attention if s.site.stack != POOLER]
+        self.stacks: tuple[str, ...] = tuple(dict.fromkeys(site.site.stack for site in self.sites))
         self.heads: dict[Site, Tensor] = {}
         self.embeddings: list[Tensor] = []
         self.feed_forward: list[tuple[Site, Tensor]] = []
@@ -137,6 +138,8 @@ class DirectPath:
         """Inside a layer the path ends here; in the output head it goes on along the tangent."""
         if self.layer:
             return self._feed_forward(value)
+        if not x.requires_grad:  # a tower of pictures, before the path begins
+            return value
         slope = torch.autograd.grad(value.sum(), x, retain_graph=True)[0].detach()
         self.bent.append((value - x * slope).detach().requires_grad_())
         return x * slope + self.bent[-1]
@@ -156,7 +159,7 @@ class DirectPath:
     def cut(self) -> Iterator[None]:
         """Install hooks that track the running layer, start the graph, and keep outputs with a bias."""
         model = self.subject.model
-        first = {id(stack.sites[0].layer) for stack in self.subject.anatomy.stacks if stack.name != POOLER}
+        first = {id(next(site.layer for site in self.sites if site.site.stack == name)) for name in self.stacks}
         begun: set[int] = set()
 
         def enter(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> _Arguments | None:
@@ -259,6 +262,8 @@ class _Cut(Tap):
         self.path = path
 
     def context(self, call: Call, context: Tensor) -> Tensor:
+        if call.site.stack not in (POOLER, *self.path.stacks):  # a tower of pictures
+            return context
         if call.site.stack != POOLER:
             context = context.detach().requires_grad_()
             self.path.last = call.site

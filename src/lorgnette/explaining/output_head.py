@@ -20,6 +20,7 @@ from lorgnette.models.linear import TOLERANCE
 from lorgnette.models.switching import evaluating, run_as
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.patches import pictured_in
 from lorgnette.types import ModelOutput
 
 MOST = 2**25
@@ -155,8 +156,16 @@ class OutputHead:
     def _inputs(self, batch: Batch, places: int) -> dict[str, Tensor]:
         """Any tokens in the right number: the embeddings run, but no layer reads them. An encoder reads one token."""
         translates = batch.target is not None
+        pictured = pictured_in(batch.source.ids, self.subject.model.config)
+        if pictured:  # words in the place of patches, so that no pixels are needed
+            places_of_pictures = torch.stack(list(pictured.values())).any(0)
+            word = batch.source.ids[~places_of_pictures][0]
+            ids = batch.source.ids.masked_fill(places_of_pictures, int(word))
+            given = {"input_ids": ids, "attention_mask": batch.source.mask.long()}
+        else:
+            given = batch.inputs
         inputs = {}
-        for name, tensor in batch.inputs.items():
+        for name, tensor in given.items():
             size = 1 if translates and not name.startswith("decoder") else places
             short = tensor[:, :size] if tensor.dim() > 1 else tensor
             inputs[name] = torch.ones_like(short) if name.endswith("attention_mask") else short

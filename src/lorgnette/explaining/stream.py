@@ -61,7 +61,7 @@ class Writer:
 
 def writers(subject: Subject) -> tuple[Writer, ...]:
     """All that can write to a stream of this model, biases last; the same for every text."""
-    sites = [site for site in subject.anatomy.sites if site.site.stack != POOLER]
+    sites = [site for site in subject.text_attention if site.site.stack != POOLER]
     out: list[Writer] = []
     for stack in dict.fromkeys(site.site.stack for site in sites):
         out += [Writer(kind, stack) for kind in KINDS[:3]]
@@ -162,6 +162,10 @@ class ResidualStream(DirectPath):
         inside = {id(part) for site in self.sites for part in site.layer.modules()}
         tables = _tables(self.subject)
         words = {id(table) for table in tables}
+        own = None  # positions of patches are part of the picture that enters the language model
+        if self.subject.anatomy.sees:
+            stacks = (stack.module for stack in self.subject.anatomy.stacks if stack.name in self.stacks)
+            own = {id(part) for stack in stacks for part in stack.modules()}
         self.width = int(self.subject.model.get_input_embeddings().weight.shape[-1])
         for name, module in self.subject.model.named_modules():
             if id(module) in outputs:
@@ -169,7 +173,8 @@ class ResidualStream(DirectPath):
             elif id(module) in inside and is_linear(module):
                 undo.callback(module.register_forward_hook(self._wrote_feed_forward).remove)
             elif id(module) not in inside and isinstance(module, nn.Embedding):
-                kind = "tokens" if id(module) in words else "positions" if _positional(name) else None
+                positional = _positional(name) and (own is None or id(module) in own)
+                kind = "tokens" if id(module) in words else "positions" if positional else None
                 if kind is not None:
                     undo.callback(module.register_forward_hook(_Begun(self, kind)).remove)
 
@@ -321,6 +326,6 @@ class _Reading(_Cut):
     path: ResidualStream
 
     def context(self, call: Call, context: Tensor) -> Tensor:
-        if call.site.stack != POOLER:
+        if call.site.stack in self.path.stacks:
             self.path.calls[call.site] = call
         return super().context(call, context)

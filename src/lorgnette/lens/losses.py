@@ -13,6 +13,7 @@ from lorgnette.errors import UserError
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.padding import last_positions
+from lorgnette.texts.patches import before_patches
 from lorgnette.types import ModelOutput
 
 TASKS = {
@@ -84,6 +85,7 @@ def right_tokens(
         labels = next_pieces(_references(batch), _end(subject), subject.limit)
     elif task == "causal":
         labels = next_pieces(batch.source, None, None)
+        labels = labels.masked_fill(before_patches(batch.source.ids, subject.model.config), IGNORED)
     assert labels is not None
     return labels
 

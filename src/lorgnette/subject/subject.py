@@ -17,7 +17,7 @@ from transformers.utils import ModelOutput
 from lorgnette.attending import Site, Tap
 from lorgnette.display import Facts
 from lorgnette.errors import UserError, optional, shown
-from lorgnette.models.anatomy import Anatomy
+from lorgnette.models.anatomy import Anatomy, AttentionSite
 from lorgnette.models.checksums import Checksums, checksums
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.interface import padding_known
@@ -209,6 +209,11 @@ class Subject(Facts):
         """Those whose queries and keys are tokens of the texts, which lenses read: no tower of pictures."""
         across = self.anatomy.sees and not getattr(self.model.config, "is_encoder_decoder", False)
         return tuple(site for site in self.sites if site.of_texts and not (across and site.kind == "cross"))
+
+    @property
+    def text_attention(self) -> tuple[AttentionSite, ...]:
+        """The attention at these sites."""
+        return tuple(self.anatomy[site] for site in self.text_sites)
 
     @property
     def layers(self) -> dict[str, list[Site]]:

@@ -60,6 +60,14 @@ def pictured_in(
     return found
 
 
+def before_patches(ids: Int[Tensor, "batch token"], config: PretrainedConfig | None) -> Bool[Tensor, "batch token"]:
+    """Which positions a patch follows: a language model is given it, and does not predict it."""
+    out = torch.zeros_like(ids, dtype=torch.bool)
+    for pictured in pictured_in(ids, config).values():
+        out[:, :-1] |= pictured[:, 1:]
+    return out
+
+
 def patches_of(
     pictured: Mapping[str, Bool[Tensor, "batch token"]],
     inputs: Mapping[str, Tensor],

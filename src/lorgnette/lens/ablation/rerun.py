@@ -74,7 +74,7 @@ class Rerun:
             undo.callback(ACTIVE.reset, ACTIVE.set((*ACTIVE.get(), watch)))
             if not self.shared:
                 for layer in self._layers(self.order[:at]):
-                    if layer is not attention.layer:
+                    if layer is not attention.layer and _by_text(self.outputs[id(layer)], len(self.batch)):
                         undo.callback(_replayed(layer, _copied(self.outputs[id(layer)], len(self.batch), copies)))
             output = self.subject.model(**inputs, **self.options)
         if watch.arrived == 0:
@@ -135,6 +135,12 @@ def _copied(output: Any, texts: int, copies: int) -> Any:
         return tensor.repeat(copies, *(1,) * (tensor.dim() - 1)) if tensor.dim() and len(tensor) == texts else tensor
 
     return _mapped(output, copied)
+
+
+def _by_text(output: Any, texts: int) -> bool:
+    """Whether the state that a layer gives has a row for each text: patches of several pictures may be in one row."""
+    state = output[0] if isinstance(output, tuple) else output
+    return len(state) == texts
 
 
 def _mapped(output: Any, function: Any) -> Any:

@@ -98,7 +98,7 @@ class Circuits(Lens):
             site.require("query", "key", "value", "output")
 
     def _attention(self) -> list[AttentionSite]:
-        return [site for site in self.subject.anatomy.sites if site.site.stack != "pooler"]
+        return [site for site in self.subject.text_attention if site.site.stack != "pooler"]
 
     def compute(self) -> Result:
         maps = {site.site: Maps.of(site) for site in self._attention()}

@@ -85,7 +85,7 @@ class Context(Lens):
         self.of_retrieval: Moments = Moments(self, SCORES)
         self.retrieval_pairs: Pairs = Pairs(self.of_retrieval, "retrieval_excess")
         if self.losses:
-            self.grouped: bool = any(each.groups < each.heads for each in subject.anatomy.sites)
+            self.grouped: bool = any(each.groups < each.heads for each in subject.text_attention)
             together = CHANGES[1:] if self.losses == "shared" else CHANGES
             self.changes: tuple[str, ...] = together if self.grouped else CHANGES[:1]
             self.of_changes: Moments = Moments(self, self.changes)
@@ -116,7 +116,7 @@ class Context(Lens):
         if not self.losses:
             return
         labels = right_tokens(self.subject, "causal", batch).masked_fill(~self.stream.far(batch.source), IGNORED)
-        tap, rerun = WindowedContexts(places_of(batch.source), self.stream), Rerun(self.subject, batch)
+        tap, rerun = WindowedContexts(places_of(batch.source), self.stream, self.sites), Rerun(self.subject, batch)
         with self.subject.tapped(tap), rerun.recording():
             logits = self.subject.run(batch, **rerun.options).logits
         intact, exists = mean_losses(logits, labels)

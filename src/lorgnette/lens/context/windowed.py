@@ -3,6 +3,7 @@
 Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks" (arXiv 2309.17453).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -75,10 +76,12 @@ class WindowedContexts(Tap):
 
     contexts: dict[Site, Float[Tensor, "text head token value_dim"]]
 
-    def __init__(self, places: Int[Tensor, "text token"], stream: Stream) -> None:
-        self.places, self.stream, self.contexts = places, stream, {}
+    def __init__(self, places: Int[Tensor, "text token"], stream: Stream, sites: Collection[Site]) -> None:
+        self.places, self.stream, self.sites, self.contexts = places, stream, set(sites), {}
         self.groups: dict[Site, int] = {}
 
     def see(self, call: Call) -> None:
+        if call.site not in self.sites:  # a tower of pictures
+            return
         self.contexts[call.site] = windowed(call, self.places, self.stream)
         self.groups[call.site] = call.scores.key.shape[1]

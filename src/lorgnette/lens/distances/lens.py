@@ -81,7 +81,7 @@ class Distances(Lens):
         self.means.add(call, batch, *self.measured(call, batch))
 
     def taps(self, batch: Batch) -> tuple[Tap, ...]:
-        self.recorder = Recorder(_lean)
+        self.recorder = Recorder(_lean, self.sites)
         return (self.recorder,)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:

@@ -12,6 +12,7 @@ from lorgnette.explaining.target import class_number
 from lorgnette.lens.losses import IGNORED
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.patches import before_patches
 
 TARGETS = {
     "predicted": "logit of what the model predicts",
@@ -51,7 +52,7 @@ def goal_of(
     """
     logits = logits.detach()
     first, second = logits.topk(2, -1).indices.unbind(-1)
-    predicts = _predictions(task, batch, logits, labels)
+    predicts = _predictions(subject, task, batch, logits, labels)
     other = second if target[0] == "margin" else None
     if target[0] not in TARGETS:
         first, *rest = (torch.full_like(first, class_number(subject, name)) for name in target)
@@ -62,14 +63,16 @@ def goal_of(
     return Goal(first, other, weight)
 
 
-def _predictions(task: str, batch: Batch, logits: Tensor, labels: Tensor | None) -> Bool[Tensor, "batch *token"]:
+def _predictions(
+    subject: Subject, task: str, batch: Batch, logits: Tensor, labels: Tensor | None
+) -> Bool[Tensor, "batch *token"]:
     if task == "classification":
         return torch.ones(len(batch), dtype=torch.bool, device=logits.device)
     if task == "masked":
         assert labels is not None
         return labels.to(logits.device) != IGNORED
     tokens = batch.source if batch.target is None else batch.target
-    return tokens.mask
+    return tokens.mask & ~before_patches(tokens.ids, subject.model.config)
 
 
 def checked(target: str | Sequence[str]) -> tuple[str, ...]:

@@ -130,6 +130,8 @@ class Effects(Lens):
         by_site = []
         with torch.no_grad():
             for (site, output), slope in zip(tap.outputs.items(), slopes, strict=True):
+                if site not in self.sites:  # a tower of pictures
+                    continue
                 by_site.append(self._site(site, output, slope, direct, intact))
                 self.of_heads.add(site, **{name: (each, exists[:, None]) for name, each in by_site[-1].items()})
         if self.total:
