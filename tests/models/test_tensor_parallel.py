@@ -1,4 +1,4 @@
-"""A model that `tp_plan` cuts by heads over processes is refused by name, never shown with heads under wrong numbers."""
+"""A model that `tp_plan` cuts by heads over processes is refused by name."""
 
 from processes import ranks
 from transformers import LlamaConfig, LlamaForCausalLM

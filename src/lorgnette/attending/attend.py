@@ -102,7 +102,7 @@ def _chosen(scores: Scores, indices: Tensor) -> Bool[Tensor, "batch heads query 
 
 
 def _packed(boundaries: Int[Tensor, " boundary"], tokens: int) -> Bool[Tensor, "1 1 query key"] | None:
-    """Each token sees those between the same two boundaries; None if these hide nothing."""
+    """Packed texts: each token sees those between the same two boundaries; None if nothing is hidden."""
     own = torch.bucketize(torch.arange(tokens, device=boundaries.device), boundaries[1:], right=True)
     return None if len(boundaries) < 3 else (own[:, None] == own)[None, None]
 
@@ -142,7 +142,7 @@ def scores_of(
     """The scores and the values, from the arguments of the attention interface."""
     queries, keys = query.shape[2], key.shape[2]
     causal = bool(is_causal) and mask is None and queries > 1
-    if causal and keys > queries:  # a static cache that is still empty: keys beyond the queries do not exist yet
+    if causal and keys > queries:  # a static cache that is still empty: the keys behind the queries do not exist yet
         key, value = key[:, :, :queries], value[:, :, :queries]
         bias = None if bias is None else bias[..., :queries]
     allowed = None

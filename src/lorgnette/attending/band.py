@@ -83,7 +83,7 @@ class BandMask(Tensor):
         return self
 
     def __init__(self, *_: object) -> None:
-        """All is done in `__new__`."""
+        """`__new__` does everything."""
 
     @property
     def whole(self) -> Bool[Tensor, "batch 1 query key"]:

@@ -198,7 +198,7 @@ class Call:
             return self._measured(wanted, None)
         try:
             return self._measured(wanted, module)
-        except module.TooLarge:  # this GPU has less memory on the chip
+        except module.TooLarge:  # the block does not fit on this GPU's chip
             return self._measured(wanted, None)
 
     def _measured(self, wanted: Wanted, module: ModuleType | None) -> Measured:
@@ -258,7 +258,7 @@ class Call:
         return self._shared[name]
 
     def forget(self) -> None:
-        """Let go of what was computed for those who asked: it refers to this call, and would stay as long as that."""
+        """Drop the statistics: they refer to this call, and would otherwise live as long as it does."""
         self._answers.clear()
         self._shared.clear()
 

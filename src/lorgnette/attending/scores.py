@@ -80,7 +80,7 @@ class Scores:
 
     @property
     def hidden(self) -> "tuple[Bool[Tensor, '...'] | None, Band]":
-        """The two parts of the mask, plain and band: a key is visible if neither hides it."""
+        """Both parts of the mask, plain and band: a key is visible if neither hides it."""
         mask = self.allowed
         if isinstance(mask, BandMask):
             if mask.intact:
@@ -144,7 +144,7 @@ class Scores:
             allowed, bias = (
                 each if each is None or each.shape[-1] == 1 else each[..., columns] for each in (allowed, bias)
             )
-        if allowed is not None and allowed.is_cpu and bool(allowed.all()):  # on a GPU this would wait for the result
+        if allowed is not None and allowed.is_cpu and bool(allowed.all()):  # on a GPU, Python would wait for the result
             allowed = None
         query, key = self.query[texts, heads][:, :, rows], self.key[texts][:, :, columns]
         key = key if heads == EVERY else per_query_head(key, self.shape[1])[:, heads]

@@ -89,7 +89,7 @@ class Measured:
 def from_matrix(
     weights: Float[Tensor, "batch head query key"], wanted: Wanted, sunk: Bool[Tensor, "batch 1 query"] | None = None
 ) -> Measured:
-    """The same statistics read off a matrix that is there already; differentiable.
+    """The same statistics from a matrix that already exists; differentiable.
 
     `sunk`: the rows of which a sink has what is missing to one.
     """
@@ -142,7 +142,7 @@ def _maximum(weights: Tensor, positions: bool) -> tuple[Tensor, Tensor | None]:
     """The maximum of each row and, if wanted, its position; on a CPU by NumPy, five times as fast as torch."""
     if not positions:
         return weights.amax(-1), None
-    numpy = weights.device.type == "cpu" and weights.dtype != torch.bfloat16  # which it does not have
+    numpy = weights.device.type == "cpu" and weights.dtype != torch.bfloat16  # the call has no such output
     where = torch.from_numpy(np.argmax(weights.detach().numpy(), -1)) if numpy else weights.argmax(-1)
     return weights.amax(-1), where
 

@@ -36,7 +36,7 @@ class Union:
         )
 
     def part(self, wish: Wanted, measured: Measured) -> Measured:
-        """The part of the results that one request wanted."""
+        """The results of one request."""
         out = replace(measured, average=None, received=None, at=None)
         if wish.features is not None:
             start = 0

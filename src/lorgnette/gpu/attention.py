@@ -45,12 +45,12 @@ def refusal(scores: Scores, value: Tensor, wanted: Wanted) -> str | None:
 
 
 def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
-    """What the sweep gives, from the kernels; `refusal` must have said None."""
+    """The statistics of the sweep, computed by the kernels; `refusal` must have returned None."""
     batch, heads, queries, keys = scores.shape
     call = Launch(scores)
     new = partial(torch.empty, device=scores.query.device)
     names = ["log_sum", "peak", *["entropy"] * wanted.entropy, *["peak_among"] * (wanted.among is not None)]
-    rows = new(len(names), batch, heads, queries, dtype=torch.float32)  # at once: each call of torch takes its time
+    rows = new(len(names), batch, heads, queries, dtype=torch.float32)  # in one go: each call of torch has its cost
     out = Measured(**dict(zip(names, rows.unbind(), strict=True)))
     if wanted.positions and wanted.peak:
         out.peak_position = torch.empty_like(rows[0], dtype=torch.int64)
@@ -115,7 +115,7 @@ class Launch:
     def rows(
         self, value: Tensor, wanted: Wanted, out: Measured, log_sum: Tensor, features: Tensor | None
     ) -> Tensor | None:
-        """Run the first kernel into `out` and `log_sum`; gives the masses of these features."""
+        """Run the first kernel, which fills `out` and `log_sum`; returns the masses of these features."""
         nothing = log_sum
         given = lambda tensor: nothing if tensor is None else tensor  # noqa: E731
         value = _rows_together(value)
@@ -126,7 +126,7 @@ class Launch:
         offsets = _offsets(wanted.offsets or (0,), log_sum.device)
         width, wide = triton.next_power_of_2(max(self.dim, 16)), triton.next_power_of_2(max(value.shape[-1], 16))
         settings = _row_blocks(max(width, wide), self.query.dtype, masses=features is not None)
-        # float16 has too few exponents for what is left of a float32 number.
+        # The exponents of float16 are too few for the remainder of a float32 number.
         split = features is not None and (features.dtype == self.query.dtype or self.query.dtype == torch.bfloat16)
         split = split and self.query.dtype != torch.float32
         row_statistics[triton.cdiv(self.queries, settings["BM"]), self.batch * self.heads](
@@ -169,7 +169,7 @@ class Launch:
 
 @lru_cache(maxsize=64)
 def _offsets(offsets: tuple[int, ...], device: torch.device) -> Tensor:
-    """Kept on the GPU: copying it there would block."""
+    """Cached on the GPU: copying it there would block."""
     return torch.tensor(offsets, dtype=torch.int32, device=device)
 
 

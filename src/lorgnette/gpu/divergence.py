@@ -18,14 +18,14 @@ EACH = 8192
 @triton.jit
 @no_type_check
 def _sums(X, OUT, H, E, EACH: tl.constexpr, BH: tl.constexpr, BE: tl.constexpr):
-    """Of two tiles of heads and some weights; tiles below the diagonal stay empty."""
+    """The sums for two tiles of heads over some weights; tiles below the diagonal stay empty."""
     first, second, part = tl.program_id(0) * BH, tl.program_id(1) * BH, tl.program_id(2).to(tl.int64)
     if second >= first:
         a, b = first + tl.arange(0, BH)[:, None, None], second + tl.arange(0, BH)[None, :, None]
         total = tl.zeros([BH, BH, BE], tl.float32)
         for start in range(0, EACH, BE):
             weight = part * EACH + start + tl.arange(0, BE)[None, None, :]
-            # What is not there counts as half of one, whose logarithm is zero.
+            # Missing weights count as one half, so that the sum of two has the logarithm zero.
             of_a = tl.load(X + a.to(tl.int64) * E + weight, mask=(a < H) & (weight < E), other=0.5)
             of_b = tl.load(X + b.to(tl.int64) * E + weight, mask=(b < H) & (weight < E), other=0.5)
             mean = of_a + of_b
@@ -36,7 +36,7 @@ def _sums(X, OUT, H, E, EACH: tl.constexpr, BH: tl.constexpr, BE: tl.constexpr):
 
 
 def sums(halves: Float[Tensor, "head weight"]) -> Float64[Tensor, "head head"]:
-    """Of the halved rows of all heads; the half below the diagonal is zero."""
+    """The sums for all pairs of heads, from their halved rows; the half below the diagonal is zero."""
     heads, weights = halves.shape
     parts, side = triton.cdiv(weights, EACH), 8
     tiles = triton.cdiv(heads, side)

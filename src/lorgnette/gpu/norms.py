@@ -219,15 +219,15 @@ def _own_norms(
 def gram(
     value: Float[Tensor, "batch group key dim"], parts: Projections, *, normed: bool = False
 ) -> Float[Tensor, "batch head head key"]:
-    """As `norms.gram`, from values as the model has them: those of a group of heads once."""
+    """`norms.gram` for values as the model has them: once for each group of heads."""
     (batch, _, keys, _), heads = value.shape, parts.weight.shape[0]
-    out = torch.zeros(batch, keys, heads, heads, dtype=torch.float32, device=value.device)  # each key's in one piece
+    out = torch.zeros(batch, keys, heads, heads, dtype=torch.float32, device=value.device)  # in one piece for each key
     _launch_gram(value, parts, "normed_products" if normed else "products", out)
     return out.permute(0, 2, 3, 1)
 
 
 def head_norms(value: Float[Tensor, "batch group key dim"], parts: Projections) -> Float[Tensor, "batch head key"]:
-    """As `norms.head_norms`, from values as the model has them."""
+    """`norms.head_norms` for values as the model has them."""
     (batch, _, keys, _), heads = value.shape, parts.weight.shape[0]
     out = torch.empty(batch, heads, keys, dtype=torch.float32, device=value.device)
     _launch_gram(value, parts, "own_products", out)
@@ -269,7 +269,7 @@ def _gram_blocks(width: int, *, split: bool) -> list[dict[str, int]]:
 
 
 class _Piece(NamedTuple):
-    """Some texts, keys and rows, whose weights are written together."""
+    """Texts, keys and rows whose weights are written together."""
 
     text: int
     texts: int
@@ -308,7 +308,7 @@ def received(
 
 
 def _pieces(scores: Scores, rows: int, keys: int, texts: int) -> Iterator[_Piece]:
-    """All pairs of a row and a key that it may see, piece by piece."""
+    """Pieces that cover all pairs of a row and a key that it may see."""
     batch, _, every_row, every_key = scores.shape
     band, offset = scores.hidden[1], every_key - every_row
     for text in range(0, batch, texts):

@@ -201,7 +201,7 @@ class DrawnPairs:
             visible = self._heads[:, None, None] * seen
         below = np.minimum(limits[self._positions], bar(visible.sum(1), sample.size))[:, None]  # [site 1 kind]
         likely = sizes * -np.expm1(-np.minimum(below * UNIT, 700.0))
-        # Eight standard deviations more than likely: that a group has more below its bar is not to be expected ever.
+        # Eight standard deviations above the mean: no group will ever have more below its bar.
         wanted = np.minimum(sizes, (likely + 8 * np.sqrt(likely) + 12).astype(np.int64))
         drawn = wanted.sum((1, 2))
         if self.room is None:
@@ -267,11 +267,11 @@ class DrawnPairs:
         _number[grid](on_chip, sums, self.number, groups, total, steps, BLOCK=_BLOCK)
 
     def of(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> bool:
-        """Whether these are the pairs of this batch."""
+        """Whether these pairs were drawn for this batch."""
         return self.sample is sample and self._batch() is batch and self.tokens is tokens
 
     def pairs(self, site: Site, scores: Scores) -> TokenPairs:
-        """Those of one site."""
+        """The pairs of one site."""
         at = self.sites.index(site)
         mine = slice(self.ends[at - 1] if at else 0, self.ends[at])
         text, head, query, key = (each[mine] for each in (self.text, self.head, self.query, self.key))
@@ -281,12 +281,12 @@ class DrawnPairs:
         return TokenPairs(text, head, query, key, self.kind[mine], number, number)
 
     def note(self, state: Tensor) -> None:
-        """The sample has changed: its new limits set out for this side."""
+        """Start copying the new limits of the sample to the CPU."""
         self.sample.limits_seen = _Limits(state, self.sample.limits_seen)
 
 
 def _room(drawn: Int[np.ndarray, " site"]) -> Int[np.ndarray, " site"]:
-    """Places for so many pairs, and some more: other texts have more of a kind."""
+    """Room for this many pairs and some more, because other texts may have more of a kind."""
     return drawn + drawn // 4 + 64
 
 
@@ -304,5 +304,5 @@ class _Limits:
         return self.limits.numpy().copy() if self.arrived.query() else self.before
 
     def read(self, sample: "PairSample") -> np.ndarray:
-        """Infinite if the sample is not the one that these were read from: it was put back, or moved."""
+        """Infinite if these were read from another sample: the states were restored or moved."""
         return self.latest() if getattr(sample.lens, sample.state) is self.state else np.full_like(self.before, np.inf)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Recordings:
-    """What was recorded of a model with some lenses, by the shape of the batch."""
+    """The recorded passes of a model with some lenses, by the shape of the batch."""
 
     def __init__(self, model: nn.Module, lenses: Sequence[Lens], paths: set[str]) -> None:
         self.lenses, self.paths = lenses, paths
@@ -54,7 +54,7 @@ class Recordings:
 
     @staticmethod
     def of(subject: Subject, lenses: Sequence[Lens], paths: set[str]) -> "Recordings | None":
-        """None where nothing can be recorded: not on one GPU, or a lens reads numbers on the CPU; or nobody wants it.
+        """None where nothing can be recorded (not on one GPU, or a lens reads numbers on the CPU) or recording is off.
 
         `paths`: how the statistics of rows were computed so far, which grows during the passes.
         """
@@ -64,7 +64,7 @@ class Recordings:
         return None if spread or not all(map(recordable, lenses)) else Recordings(subject.model, lenses, paths)
 
     def ready(self, batch: Batch, run: Run) -> "CheckedPass | None":
-        """How to take this batch through, if not as usual: the recording of its shape, or a pass that is checked."""
+        """How to run this batch, if not as usual: the recording of its shape, or a checked pass."""
         shape = shape_of(batch)
         if shape in self.recorded and self.recorded[shape].too_large:
             self.recorded.pop(shape).close()
@@ -80,20 +80,20 @@ class Recordings:
         return self.recorded[shape]
 
     def close(self) -> None:
-        """Let go of all recordings and their memory, which graphs keep until they are reset."""
+        """Drop all recordings and free their memory, which graphs hold until they are reset."""
         for one in self.recorded.values():
             one.close()
         self.recorded.clear()
         self._pool = None
 
     def _memory(self) -> "Pool":
-        """What recordings share; with the last of them it is gone."""
+        """The memory that recordings share; it is freed with the last of them."""
         if self._pool is None or all(one.graph is None for one in self.recorded.values()):
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
 
     def _by_kernels(self) -> bool:
-        """The sweep looks at blocks of rows, and waits for the GPU."""
+        """Whether kernels compute all statistics; the sweep goes through blocks of rows and waits for the GPU."""
         return self.paths <= {"kernels"}
 
 
@@ -131,7 +131,7 @@ class CheckedPass:
         return outputs
 
     def commit(self) -> None:
-        """Take the numbers of the batch into the states, if there is a better way than each lens's own."""
+        """Add the batch to the states, if there is a better way than that of each lens."""
 
 
 class Recording(CheckedPass):
@@ -172,7 +172,7 @@ class Recording(CheckedPass):
         return batch is not None and self.replayed >= OFTEN and any(part.too_large(batch) for part in self.parts)
 
     def taken(self, batch: Batch) -> Batch:
-        """The batch in the memory that the graph reads."""
+        """Copy the batch into the memory that the graph reads."""
         if self.batch is None:
             taken = super().taken(batch)
             self.bare = [dict(side.cache) for side in _sides(taken)]
@@ -181,18 +181,18 @@ class Recording(CheckedPass):
             self.batch.inputs[name].copy_(tensor, non_blocking=True)
         self.batch.examples = batch.examples
         for mine, new, bare in zip(_sides(self.batch), _sides(batch), self.bare, strict=True):
-            mine.cache = dict(bare)  # what was worked out from the old tokens is forgotten
+            mine.cache = dict(bare)  # drop what was computed from the old tokens
             mine.host, mine.text = new, new.text
             for old, tensor in zip(_tensors(mine), _tensors(new), strict=True):
                 old.copy_(tensor, non_blocking=True)
         return self.batch
 
     def run(self) -> object:
-        """The pass: recorded if it was not yet, then replayed."""
+        """The pass: recorded if it has not been yet, then replayed."""
         assert self.batch is not None
         if self.graph is None:
             for side, bare in zip(_sides(self.batch), self.bare, strict=True):
-                side.cache = dict(bare)  # all that is worked out is worked out in the graph
+                side.cache = dict(bare)  # everything is computed in the graph
             self._record(self.batch)
             self.held = [list(part.held) for part in self.parts]
             self.made = [
@@ -215,13 +215,13 @@ class Recording(CheckedPass):
         self.graph = _recorded(run, self._memory())
 
     def commit(self) -> None:
-        """What the parts do in theirs: recorded if it was not yet, then replayed. Those on the CPU are left to do."""
+        """The commit of the parts: recorded if it has not been yet, then replayed; parts on the CPU come later."""
         if self.closing is None and not self.alone:
             self._record_commit()
         if self.closing is None:
             return
         for lens, name, state in self.states:
-            if (now := lens.states[name]) is not state:  # another batch was taken in without this graph
+            if (now := lens.states[name]) is not state:  # another batch was added without this graph
                 state.copy_(now)
                 setattr(lens, name, state)
         self.closing.replay()
@@ -255,7 +255,7 @@ class Recording(CheckedPass):
 
 
 def _recorded(work: Callable[[], None], memory: "Pool") -> torch.cuda.CUDAGraph:
-    """On a stream of its own. Other threads may reserve memory meanwhile: they prepare batches."""
+    """Record on a separate stream. Other threads, which prepare batches, may allocate memory meanwhile."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -154,7 +154,7 @@ def _added(X, OUT, chunks, size, BS: tl.constexpr):
 
 
 def together(vectors: Float[Tensor, "batch token head dim"]) -> int:
-    """How many clouds of this shape one launch should take."""
+    """How many clouds of this shape one launch handles."""
     return max(1, min(TOGETHER, MOST // max(1, 3 * vectors.numel())))
 
 
@@ -231,7 +231,7 @@ def products(
 
 
 def second_moments(some: Sequence[Products]) -> tuple[Float[Tensor, "cloud dim dim"], Float[Tensor, "cloud dim"]]:
-    """As `isotropy.second_moment`, of several clouds of one width."""
+    """`isotropy.second_moment` of several clouds of one width."""
     both, total = torch.cat([one.products for one in some]), torch.cat([one.total for one in some])
     shift = torch.cat([one.shift for one in some]).double()
     items = torch.cat([one.items.double().expand(len(one.shift), 1) for one in some])

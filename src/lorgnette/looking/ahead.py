@@ -40,13 +40,13 @@ def prepared(
                     _ = side.occurrences if number else side.word  # made now, so that nobody waits for them
             yield encoded, batch.pinned() if batch is not None and on_gpu else batch
             if batch is not None and on_gpu:
-                launched.wait(PATIENCE)  # until then a pass is recorded, and threads of Python take turns
+                launched.wait(PATIENCE)  # a second Python thread would hold up the recording of a pass
 
     return ahead(made(), DEPTH) if on_gpu else made()
 
 
 def ahead(stream: Iterator[T], depth: int) -> Iterator[T]:
-    """The same items, made by one other thread, up to `depth` of them before they are asked for."""
+    """Make the items in one background thread, at most `depth` of them ahead."""
     end = object()
     with ThreadPoolExecutor(1) as worker:
         waiting = deque(worker.submit(next, stream, end) for _ in range(min(2, depth)))

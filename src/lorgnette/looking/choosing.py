@@ -81,7 +81,7 @@ def with_needed(lenses: Sequence[Lens]) -> list[Lens]:
 
 
 def waiting(lenses: Sequence[Lens]) -> list[Lens]:
-    """Those that need results of the whole corpus before they look at their first batch."""
+    """The lenses that need results of the whole corpus before their first batch."""
     return [lens for lens in lenses if looks(lens) and lens.needs()]
 
 

@@ -69,7 +69,7 @@ def tell_notes(results: Results) -> None:
 
 
 def _refuse_same_ids(texts: Iterable[xr.Dataset]) -> None:
-    """Of different processes or shards: each of them compares only its own."""
+    """Refuse an id that two processes or shards have; each of them compares only its own ids."""
     for numbers in texts:
         ids = Counter(numbers[axes.TEXT].values.tolist() if axes.TEXT in numbers.coords else ())
         if twice := next((name for name, count in ids.items() if count > 1), None):

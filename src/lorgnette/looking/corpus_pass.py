@@ -170,7 +170,7 @@ def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: str | os.P
 
 
 def _ids(lenses: Sequence[Lens]) -> list[str]:
-    """Those of the texts that were analysed before the run was interrupted."""
+    """The ids of the texts that were analysed before the run was interrupted."""
     return next((lens.per_text.ids() for lens in lenses if lens.per_text is not None), [])
 
 
@@ -180,7 +180,7 @@ def text_count(corpus: object) -> int | None:
 
 
 def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str) -> Json:
-    """What must be unchanged for saved states to be usable."""
+    """What must not have changed if saved states are to be used."""
     return {
         "weights": weights,
         "dtype": texts.subject.precision,

@@ -100,7 +100,7 @@ class Driver:
         """Take what the lenses added into their states."""
         for lens in self.lenses:
             lens.states.commit()
-            lens._update_count = max(lens._update_count, 1)  # one that reads tokens alone has seen the batch too
+            lens._update_count = max(lens._update_count, 1)  # a lens that reads only tokens has seen the batch too
 
 
 class _LookingOn(Tap):
@@ -112,7 +112,7 @@ class _LookingOn(Tap):
         self.sites = set(driver.subject.text_sites)
 
     def see(self, call: Call) -> None:
-        if call.site not in self.sites:  # a tower of pictures, whose rows are no texts
+        if call.site not in self.sites:  # a vision tower, whose rows are not texts
             return
         lenses = self.driver.lenses
         with torch.no_grad():

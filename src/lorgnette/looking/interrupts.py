@@ -32,7 +32,7 @@ def signals_between_batches() -> Iterator[Callable[[], None]]:
         raise
     finally:
         noted.remove()
-        if stopping:  # the run ends already: a second signal has nothing to add
+        if stopping:  # the run is already ending: a second signal changes nothing
             with suppress(KeyboardInterrupt):
                 noted.heed()
         else:
@@ -57,7 +57,7 @@ class _Noted:
                 signal.signal(number, self.arrived)
 
     def remove(self) -> None:
-        """Put the handlers of before back, except where somebody has set another one meanwhile."""
+        """Restore the earlier handlers, unless somebody has set another one in the meantime."""
         try:
             for number, handler in self.before.items():
                 if signal.getsignal(number) == self.arrived:
@@ -72,7 +72,7 @@ class _Noted:
             return
         self.waiting[number] = frame
         if number == signal.SIGINT:
-            with suppress(OSError):  # not print: the signal may have come in the middle of another one
+            with suppress(OSError):  # no print: the signal may have interrupted another print
                 if os.isatty(2):
                     os.write(2, _SAID)
 

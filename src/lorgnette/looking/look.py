@@ -124,7 +124,7 @@ def look(
     if first is not None and shard is None:
         raise UserError("first is for the second round of shards: look(…, shard=(3, 64), first=…).")
     left_out: dict[str, str] | None = None
-    if wants_all(lenses):  # every shard tries them on the same texts
+    if wants_all(lenses):  # every shard tries the lenses on the same texts
         whole_corpus = texts if shard is None else TokenizedTexts(subject, texts.corpus, truncate=texts.truncate)
         lenses, left_out = every_lens(whole_corpus, labels, _try)
     chosen = with_needed(chosen_lenses(lenses))
@@ -173,8 +173,8 @@ def _refuse(subject: Subject, corpus: Texts, lenses: Sequence[Lens], batch_token
 
 
 def _try(subject: Subject, encoded: list[Encoded], lens: Lens) -> None:
-    """One lens on a few texts, with what it must know of them first: a `UserError` if it cannot look at such."""
-    before = [need for need in lens.needs() if isinstance(need, Lens)]  # the others are named, and tried by themselves
+    """Try one lens on a few texts, after the pass that it needs: a `UserError` if it cannot look at them."""
+    before = [need for need in lens.needs() if isinstance(need, Lens)]  # those named by strings run anyway
     lens.bind(subject)
     with torch.no_grad(), evaluating(subject.model):
         for need in before:

@@ -100,7 +100,7 @@ def _opened(parts: Iterable[Shard | str | os.PathLike[str]]) -> list[Shard]:
 
 
 def _whole(shards: Sequence[Shard]) -> list[Shard]:
-    """The shards in order, once they are known to be all of one look, each once."""
+    """The shards in order, after checking that all shards of one look are there, each once."""
     usual = Counter(repr(shard.look) for shard in shards).most_common(1)[0][0]
     first = next(shard for shard in shards if repr(shard.look) == usual)
     for shard in shards:
@@ -143,7 +143,7 @@ def _subject(shards: Sequence[Shard], given: Subject | Callable[[], Subject] | N
 
 
 def _loaded(make: Callable[[], Subject]) -> Subject:
-    """What the caller's function loads; what is no function is left for the check behind it."""
+    """The subject that the caller's function loads; anything else goes to the next check as it is."""
     if not callable(make):
         return make
     with outside("The function that loads the subject failed", "Give merge(…, subject=…) a Subject."):
@@ -222,7 +222,7 @@ def _counts(shards: Iterable[Shard]) -> Counts:
 
 
 def _take_in(lenses: Sequence[Lens], shards: Sequence[Shard]) -> None:
-    """The states of all shards, some at a time."""
+    """Merge the states of all shards, a few shards at a time."""
     for start in range(0, len(shards), TOGETHER):
         some = []
         for shard in shards[start : start + TOGETHER]:

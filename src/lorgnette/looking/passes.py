@@ -36,7 +36,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def let_go() -> None:
-    """Free what is no longer used: cycles that hold tensors, and blocks cached by the GPU's allocator."""
+    """Free unused memory: reference cycles that hold tensors, and blocks that the GPU's allocator has cached."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -85,7 +85,7 @@ class Passes:
         return 1 if self.recordings is None else STEP
 
     def close(self) -> None:
-        """Let go of what was recorded, and its memory."""
+        """Drop the recordings and free their memory."""
         if self.recordings is not None:
             self.recordings.close()
         self.recordings = None
@@ -108,7 +108,7 @@ class Passes:
         self.batches = number + 1
 
     def count(self, encoded: list[Encoded], number: int) -> None:
-        """Texts without a token, which do not go through the model."""
+        """Count texts without a token, which do not go through the model."""
         self.batches = None
         self.analysed.add(encoded)
         self.batches = number + 1
@@ -133,14 +133,14 @@ class Passes:
             if len(encoded) == 1:
                 raise _too_large(encoded[0], error) from error
             return False
-        self._without = None  # from here on, nothing takes these texts out of the states again
+        self._without = None  # from here on, these texts are in the states for good
         if checked is not None:
             checked.commit()
         self.driver.commit()  # what is left, if some of it was replayed
         return True
 
     def _look_at(self, batch: Batch) -> CheckedPass | None:
-        """One pass with the lenses looking on. Gives how it was taken, if not as usual."""
+        """One pass, watched by the lenses. Returns how it ran, if not in the usual way."""
         checked = None if self.recordings is None else self.recordings.ready(batch, self.driver.run)
         batch = batch.to(self.driver.subject.device) if checked is None else checked.taken(batch)
         self.driver.begin(batch)

@@ -32,7 +32,7 @@ class ProcessRank:
         return self.rank == 0
 
     def from_all(self, mine: T) -> list[T]:
-        """What every process has, once all of them are here."""
+        """Gather what every process has; waits for all of them."""
         if self.world == 1:
             return [mine]
         from lorgnette.lens.states import from_all

@@ -75,7 +75,7 @@ class Keeper:
         return mine, everybody
 
     def _kept(self) -> dict[int, TextSet]:
-        """The texts in each file. A file whose texts are all in another one was about to go."""
+        """The texts in each file. A file whose texts are all in another one was about to be deleted."""
         kept: dict[int, TextSet] = {}
         for file in self.folder.glob(f"{self.name}-[0-9]*.safetensors"):
             number = int(file.stem.rpartition("-")[2])
@@ -95,7 +95,7 @@ class Keeper:
         return dict(sorted(kept.items()))
 
     def _take(self, lenses: Sequence[Lens], number: int, mine: Analysed) -> None:
-        """The states of a file, beside those that were taken before."""
+        """Add the states of a file to those that were read before."""
         with self._reading(self._file(number)) as stored:
             about = json.loads(stored.metadata()["lorgnette"])
             tensors = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118  (not a dict)
@@ -114,7 +114,7 @@ class Keeper:
         self._replaces(number)
 
     def _replaces(self, number: int) -> None:
-        """The file of this process will have the texts of that one, which can go then."""
+        """Note that the file of this process will hold the texts of that one, which can then be deleted."""
         if number >= self.ranks.world and number % self.ranks.world == self.ranks.rank:
             self.taken.append(self._file(number))
 
@@ -150,7 +150,7 @@ class Keeper:
         metadata = {"counts": counts, "fingerprint": self.fingerprint, "hash": _hash(tensors, counts)}
         with written_whole(self.file) as partial:
             save_file(tensors, partial, metadata={"lorgnette": json.dumps(metadata)})
-        while self.taken:  # until here, both files have their texts, and this one counts
+        while self.taken:  # until here, both files hold these texts, and only this one counts
             self.taken.pop().unlink(missing_ok=True)
         self.last = time.monotonic()
 
@@ -177,5 +177,5 @@ def refuse_unlike(lenses: Sequence[Lens], tensors: Mapping[str, Tensor]) -> None
 
 
 def _hash(tensors: dict[str, Any], counts: Json) -> str:
-    """A bit that flipped in a state would be a wrong number at the end."""
+    """Finds a flipped bit, which would become a wrong number at the end."""
     return f"{sorted(counts.items())} {tensors_hash(tensors)}"

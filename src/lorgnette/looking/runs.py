@@ -1,4 +1,4 @@
-"""The folder of a run: what it holds already, and whether that is of the same model and texts."""
+"""The folder of a run: what it already holds, and whether that comes from the same model and texts."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ class Run:
         self.keys = {lens.name: _short([*about, description(lens)]) for lens in lenses} if self.known else {}
 
     def others(self) -> Results:
-        """What the folder has of other lenses, if it is of the same model and texts; else a `UserError`."""
+        """Results of other lenses in the folder, from the same model and texts; otherwise a `UserError`."""
         if self.folder is None:
             return Results()
         refuse_other_folder(self.folder)
@@ -46,14 +46,14 @@ class Run:
         return others
 
     def finished(self) -> Results | None:
-        """What the folder holds, if it is just what is to be looked at now, and nothing was interrupted since."""
+        """The results in the folder, if they are exactly those asked for and no run was interrupted since."""
         if self.folder is None or not self.known or hidden(self.folder, "unfinished").exists():
             return None
         old = self._saved()
         return old if all(name in old and old.looked.get(name) == key for name, key in self.keys.items()) else None
 
     def joined(self, others: Results, new: Results) -> Results:
-        """Both, in the order in which they were looked at."""
+        """Old and new results together, in the order in which they were made."""
         both = Results({**others, **new}, new.text_numbers.joined(others.text_numbers, list(others)))
         both.looked = {**others.looked, **self.keys}
         return both

@@ -54,7 +54,7 @@ class LensRecipe:
 
     @staticmethod
     def of(lens: Lens) -> "LensRecipe":
-        """Of a lens that is bound and has seen nothing."""
+        """The recipe of a lens that is bound and has seen nothing."""
         try:
             options = json.loads(json.dumps(dict(lens.made_with)))
         except (TypeError, ValueError):
@@ -95,7 +95,7 @@ class Look:
         seed: int | None,
         left_out: Json | None,
     ) -> "Look":
-        """What is known before the look: the lenses are bound, and have seen nothing."""
+        """Describe a look before it begins: the lenses are bound and have seen nothing."""
         return Look(
             library=__version__,
             weights=weights,
@@ -112,7 +112,7 @@ class Look:
         )
 
     def differences(self, other: "Look") -> str:
-        """In words, what the other has that this has not."""
+        """What differs in the other look, in words."""
         return ", ".join(words for name, words in _DIFFERENCES.items() if getattr(self, name) != getattr(other, name))
 
 
@@ -172,7 +172,7 @@ class Shard:
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> "Shard":
-        """What its header says; the states are read when they are asked for."""
+        """Open a folder by its header; the states are read when they are needed."""
         folder = Path(folder)
         file = folder / HEADER
         if not file.is_file():
@@ -252,7 +252,7 @@ def first_round(
 
 
 def joined_provenance(shards: Sequence[Shard], counts: Counts, command: str) -> Provenance:
-    """Where the numbers of all shards come from."""
+    """The provenance of the numbers of all shards."""
     origins = [shard.provenance for shard in shards]
     packages = origins[0].versions
     fields = origins[0].to_dict()

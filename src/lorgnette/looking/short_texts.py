@@ -28,12 +28,12 @@ def short_texts(texts: TokenizedTexts, count: int = COUNT) -> list[Example]:
 
 
 def chosen(examples: Iterable[Example], *, classified: bool, count: int = COUNT) -> list[Example]:
-    """Some of them, by a hash; for a classifier, those with words that people marked come first: they show most."""
+    """Choose some texts by hash; for a classifier, texts in which people marked words come first."""
     return sorted(examples, key=lambda e: (classified and not any(e.rationale or ()), text_key(e.id)))[:count]
 
 
 def as_json(example: Example) -> Json:
-    """What a page shows of an example; of what else a corpus may know of it, whatever JSON can hold."""
+    """What a page shows of an example, with as much of its other annotations as JSON can hold."""
     extra = {name: value for name, value in example.extra.items() if _plain(value)}
     fields = {**vars(example), "tags": dict(example.tags), "extra": extra}
     return json.loads(json.dumps(fields, default=lambda number: number.item()))  # of NumPy

@@ -59,11 +59,11 @@ class Share:
         return f"{self.number}/{self.of}"
 
     def numbers(self, texts: int) -> range:
-        """Those of so many texts that belong to it."""
+        """The numbers of the share's texts, of a corpus with this many."""
         return range(self.number, texts + 1, self.of)
 
     def split(self, number: int, of: int) -> "Share":
-        """The texts of one of several processes that work on it together."""
+        """The part of this share that one of several processes analyses."""
         return Share(self.number + self.of * (number - 1), self.of * of)
 
 
@@ -140,7 +140,7 @@ class TokenizedTexts:
             yield encoded
 
     def examples(self) -> Iterator[tuple[int, Example]]:
-        """Its texts as the corpus has them, with their numbers; nothing is tokenised."""
+        """The texts of the share with their numbers in the corpus; nothing is tokenised."""
         share = self.share or ALL_TEXTS
         if share == self._complete:
             yield from ((number, text.example) for number, text in sorted(self._held.items()))
@@ -150,7 +150,7 @@ class TokenizedTexts:
             yield number, _example(item, number) if held is None else held.example
 
     def encoded(self, example: Example) -> Encoded:
-        """One of `examples`, tokenised, now or before."""
+        """One of `examples` as token ids, tokenised at most once."""
         held = next((text for text in self._held.values() if text.example is example), None)
         return self.subject.encoder.encode_all([example], truncate=self.truncate)[0] if held is None else held
 
@@ -192,7 +192,7 @@ def _example(item: Example | str, number: int) -> Example:
 
 
 def fingerprint_of(corpus: Texts) -> str | None:
-    """Of a Corpus, a list or a tuple; an iterator cannot be read twice."""
+    """The fingerprint of a Corpus, a list or a tuple; an iterator cannot be read twice."""
     if isinstance(corpus, Corpus):
         return corpus.fingerprint()
     if isinstance(corpus, list | tuple):
@@ -223,12 +223,12 @@ class Counts:
 
     @staticmethod
     def total(several: "Iterable[Counts]") -> "Counts":
-        """Those of several processes, shards or runs together."""
+        """The counts of several processes, shards or runs together."""
         counts = list(several)
         return Counts(**{each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)})
 
     def notes(self) -> list[str]:
-        """What a reader should know of the texts."""
+        """Notes about the texts that a reader of the results should know."""
         empty = [f"{self.empty} texts without tokens were skipped"]
         alone = [f"{self.untranslated} texts have no translation and are missing from decoder and cross-attention"]
         return [*(empty if self.empty else []), *(alone if self.untranslated else [])]
@@ -246,7 +246,7 @@ class TextSet(Container[int]):
             self._there[number] = 1
 
     def update(self, other: "TextSet") -> None:
-        """Take in those of another set."""
+        """Add the texts of another set."""
         longest = max(len(self._there), len(other._there))
         self._there = bytearray((self._whole | other._whole).to_bytes(longest, "little"))
 
@@ -264,7 +264,7 @@ class TextSet(Container[int]):
         return int.from_bytes(self._there, "little")
 
     def packed(self) -> UInt8[Tensor, " byte"]:
-        """As bits, to be written."""
+        """The set as bits, for a file."""
         return torch.from_numpy(np.packbits(np.frombuffer(self._there, np.uint8)))
 
 
@@ -327,12 +327,12 @@ def batches(
             # Sorted by length: the first is the longest, and all are padded to it.
             stop = start + max(1, batch_tokens // _padded_tokens(full[start], step))
             if stop > len(full) and more:
-                break  # the next window fills it up
+                break  # texts of the next window complete it
             yield full[start:stop]
             start = stop
         waiting = full[start:]
 
 
 def _padded_tokens(text: Encoded, step: int) -> int:
-    """Its tokens, those of each side as a multiple of `step`."""
+    """The number of tokens of a text, with each side rounded up to a multiple of `step`."""
     return sum(-(-len(side) // step) * step for side in (text.source, text.target) if side is not None)

@@ -142,12 +142,12 @@ class HashSample:
         new = order[come]
         if not len(new) and len(order) == len(old) and state is self._settled:
             return None
-        order[come] = len(old) + np.arange(len(new))  # behind those that are there, in the order of the sample
+        order[come] = len(old) + np.arange(len(new))  # behind the kept items, in the order of the sample
         index = np.concatenate([old, joined[new]])
         return Chosen(*map(torch.from_numpy, (some[new - len(old)], index, order)))
 
     def keep(self, chosen: Chosen, columns: Mapping[str, Tensor | Sequence[Tensor]]) -> None:
-        """Take in the columns of what was chosen."""
+        """Add the columns of the chosen items."""
         self._keep(chosen.index, columns, chosen.order)
 
     def add(
@@ -161,7 +161,7 @@ class HashSample:
         number, item = numbers.numpy(), (numbers if items is None else items).numpy()
         strata = stratum.numpy() if isinstance(stratum, Tensor) else stratum
         joined = np.concatenate([self._state("index").numpy(), self._indexed(number, item, strata)])
-        everything = self.size is None and self.each is None  # which is put in order when it is read
+        everything = self.size is None and self.each is None  # the sample is put in order when it is read
         order = None if everything else torch.from_numpy(self._order(joined, settle=True))
         self._keep(torch.from_numpy(joined), columns, order)
 

@@ -82,7 +82,7 @@ def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[
 
 
 def _telling(subject: Subject, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Other tokens in the place of one that fills a text: it stands for all words that the tokenizer does not know.
+    """Replace a token that fills a text (the one for unknown words) by other tokens.
 
     Equal tokens have equal values, and any weights would give the same output.
     """
@@ -106,7 +106,7 @@ def _small(name: str, what: str, found: Largest, most: float) -> Check:
 
 
 def _eager(name: str, what: str, subject: Subject, proof: Proof, found: Largest) -> Check:
-    """Holds too where the model offers nothing to compare with, and says so."""
+    """Also passes, and says so, where the model has no eager attention to compare with."""
     if subject.dtype not in PRECISE:
         why = "in half precision eager attention rounds its scores; use float32"
         return Check(name, True, f"not compared: {why}", made=False)
@@ -125,7 +125,7 @@ def _swept(subject: Subject, proof: Proof, wide: float) -> Check:
 
 
 def _written(subject: Subject, proof: Proof, tolerance: float) -> Check:
-    """Holds too where W_O is not known: whatever needs it refuses, and says so."""
+    """Also passes, and says so, where W_O is not known; whatever needs W_O then refuses."""
     name = "heads · W_O = output"
     lacking = [site for site in subject.anatomy.sites if site.lack("output") is not None]
     if lacking:

@@ -207,7 +207,7 @@ class _Step:
 
 
 class _StepRows(Tap):
-    """Keeps every call of every step."""
+    """Keeps the calls of all steps."""
 
     def __init__(self) -> None:
         self.steps: dict[Site, list[_Step]] = {}
@@ -224,7 +224,7 @@ class _StepRows(Tap):
 
 
 def _joined(site: Site, steps: list[_Step]) -> Call:
-    """One call with the rows of all steps: a step's keys are the last ones that were there."""
+    """One call with the rows of all steps; it has the keys of the last step."""
     query, key, value, context = (
         torch.cat([getattr(step, name) for step in steps], 2) for name in ("query", "key", "value", "context")
     )
@@ -262,7 +262,7 @@ _Called = tuple[tuple[object, ...], dict[str, object]]
 
 @runtime_checkable
 class _Said(Protocol):
-    """What a language model returns for a step."""
+    """The output of a language model for one step."""
 
     logits: Tensor
     hidden_states: tuple[Tensor, ...]

@@ -67,7 +67,7 @@ def heads_at(subject: "Subject", heads: Iterable[Head]) -> dict[Site, tuple[int,
 
 
 def head_names(subject: "Subject", heads: Mapping[Site, Sequence[int]]) -> tuple[str, ...]:
-    """The same as "encoder.3.7"."""
+    """The same heads by name: "encoder.3.7"."""
     return tuple(
         f"{site.name}.{site.layer + 1}.{subject.anatomy[site].numbers[head] + 1}"
         for site, indices in heads.items()

@@ -374,7 +374,7 @@ def refuse_tokenizer(tokenizer: object, function: str) -> None:
 
 
 def refuse_no_subject(subject: object, function: str) -> None:
-    """What is no subject, where texts are to be tokenised: one line that says how to make one."""
+    """Refuse anything that is not a `Subject` where texts must be tokenised, and say how to make one."""
     if isinstance(subject, Subject):
         return
     if isinstance(subject, nn.Module):

@@ -166,7 +166,7 @@ class Trace(NotebookDisplay, RecordedPass):
 
     @property
     def states(self) -> list[Float[Tensor, "query model"]]:
-        """The same, each by itself."""
+        """The same states as a list."""
         states = self.output.decoder_hidden_states if self.batch.target is not None else self.output.hidden_states
         return [state[0] for state in states]
 

@@ -51,8 +51,8 @@ def _refuse_tensor_parallel(model: nn.Module) -> None:
     processes = getattr(model, "tp_size", None) or 1
     if processes > 1:
         raise CaptureError(
-            f"{type(model).__name__} is tensor-parallel (tp_plan): each of {processes} processes computes only its share "
-            "of the heads of every layer. Load it on one device, or spread whole layers over devices with device_map."
+            f"{type(model).__name__} is tensor-parallel (tp_plan): each of {processes} processes computes only its "
+            "share of the heads of every layer. Load it on one device, or spread whole layers with device_map."
         )
 
 
