@@ -192,11 +192,11 @@ class Moments(Part["_Held"]):
         return {str(name): array for name, array in xr.Dataset(self.cells(), self.labels()).data_vars.items()}
 
     def cells(self) -> dict[str, xr.Variable]:
-        """The same without labels, which take time to put on each: hand `labels` to `Lens.result` once."""
+        """The numbers without labels, which take time to put on each; hand `labels` to `Lens.result` once."""
         return {name: xr.Variable(self.dims, values) for name, values in self.values().items()}
 
     def values(self) -> dict[str, Shaped[np.ndarray, "*cell"]]:
-        """The same as bare numbers."""
+        """The values as plain numbers."""
         laid_out = torch.stack(statistics(self.sums())).numpy()  # [statistic variable …]: laid out at once
         if self.places is not None:
             laid_out = self.places.laid_out(laid_out, lead=2)

@@ -115,7 +115,7 @@ class PerText(Part["_Given"]):
         return written.split("\0")[:-1]
 
     def arrays(self) -> xr.Dataset:
-        """By variable the value of every text ([text …], missing where it has none) and its `_weight`; texts by id."""
+        """The value of every text by variable ([text …], NaN where it has none) and its `_weight`; texts by id."""
         ids = self.ids()
         out: dict[str, xr.DataArray] = {}
         for each in self.moments:

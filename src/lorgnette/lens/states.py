@@ -93,7 +93,7 @@ class States:
             setattr(self.lens, name, merged(merge, [tensors[name].to(device) for tensors in several]))
 
     def move(self, device: torch.device | str) -> None:
-        """Those beside the model elsewhere. (`Module.to` would take along whatever part of the model a lens holds.)"""
+        """Move the states beside the model. (`Module.to` would take along whatever part of the model a lens holds.)"""
         for name in self.on_device - (self.large if device == "cpu" else set()):
             setattr(self.lens, name, self[name].to(device))
 

@@ -18,7 +18,7 @@ from torch import Tensor
 def singular_values(
     left: Float[Tensor, "*head model dim"], right: Float[Tensor, "*head dim model"]
 ) -> Float[Tensor, "*head rank"]:
-    """Of left · right, the largest first; at most as many as either width."""
+    """The singular values of left · right, the largest first; at most as many as either width."""
     _, upper = torch.linalg.qr(left)
     _, lower = torch.linalg.qr(right.mT)
     return torch.linalg.svdvals(upper @ lower.mT)

@@ -126,7 +126,7 @@ class Circuits(Lens):
         return {"effective_rank": both[0], "first_share": both[1], "positive": self.grid(positive)}
 
     def _compositions(self, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
-        """Of every head with every head of a later layer of its own stack."""
+        """The composition of every head with every head of a later layer in its stack."""
         sites = [site for site in maps if site.kind == "self"]
         names = [f"{site.name} {site.layer + 1}-{number + 1}" for site in sites for number in self.numbers[site]]
         out = np.full((len(WAYS), len(names), len(names)), np.nan)

@@ -85,7 +85,7 @@ def _by_kind(result: Result) -> Figure:
 
 
 def _kind(writer: str) -> str:
-    """Without its stack and layer."""
+    """A source's name without its stack and layer."""
     return writer.split(" ")[-1]
 
 

@@ -67,7 +67,7 @@ class StreamedTogether(Lens):
     def _losses(
         self, batch: Batch, labels: Int[Tensor, "text token"], sets: Sequence[Sequence[KeyHead]]
     ) -> Float[Tensor, "set text"]:
-        """With each set in a copy of the batch of its own, many copies at a time."""
+        """The losses with each set, which has a copy of the batch to itself; many copies run at a time."""
         out, together = [], copies_together(batch)
         caches = {"use_cache": False} if hasattr(self.subject.model.config, "use_cache") else {}
         for start in range(0, len(sets), together):

@@ -117,7 +117,7 @@ class Distances(Lens):
     def _smoothed(
         self, call: Call, text: int, rows: slice | list[int], columns: slice
     ) -> Float[Tensor, "head row key"]:
-        """Some rows of one text, over the keys from its first token to its last."""
+        """Smoothed rows of one text, over the keys from its first token to its last."""
         part = (slice(text, text + 1), rows, slice(None), columns)
         visible = call.scores.block(*part).visible_keys()[0]
         return smoothed(call.block(*part)[0], visible, self.smoothing)

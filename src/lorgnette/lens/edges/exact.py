@@ -26,7 +26,7 @@ from lorgnette.texts.batch import Batch
 
 @dataclass(frozen=True)
 class Edge:
-    """From what a head or a feed-forward part writes to what reads it."""
+    """A link from the output of a head or feed-forward part to what reads it."""
 
     writer: Writer
     reader: StreamReader

@@ -60,6 +60,6 @@ def _width(subject: Subject) -> int:
 
 
 def means_in(results: Mapping[str, Result], subject: Subject) -> Means:
-    """By writer, from the results that a lens takes."""
+    """The mean output of each writer, from the results that a lens takes."""
     array = results[WriterMeans.name].data["written"]
     return {writer: torch.tensor(array.sel({axes.WRITER: str(writer)}).values) for writer in writers(subject)}

@@ -101,7 +101,7 @@ def _edges(data: xr.Dataset) -> Iterator[tuple[str, float, float]]:
 
 
 def _name(cell: Json) -> str:
-    """As `edge_name` says it."""
+    """The name of an edge, as `edge_name` gives it."""
     place = f"{cell.get(STACK)} {cell.get('layer')}"
     if WAY in cell:
         return f"{cell.get(HEAD_A, cell.get(WRITER))} → {place}-{cell['head']} {cell[WAY]}"

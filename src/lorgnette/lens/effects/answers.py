@@ -53,7 +53,7 @@ class Answers:
 
     @property
     def narrow(self) -> Goal:
-        """The same goal for these two."""
+        """The same goal for these two texts."""
         first = torch.zeros_like(self.goal.answer)
         return Goal(first, None if self.goal.other is None else first + 1, self.goal.weight)
 

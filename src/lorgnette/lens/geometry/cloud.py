@@ -49,7 +49,7 @@ LEAST_COSINE = 0.01
 
 
 class Cloud(NamedTuple):
-    """Some vectors of a batch: of one kind, at one site, and which tokens count."""
+    """Vectors of one kind at one site of a batch, and which tokens count."""
 
     site: Site
     kind: int
@@ -222,7 +222,7 @@ class Clouds(Part[_Held]):
         totals[at, kind, width] += total.to(totals)
 
     def _with_room(self, part: Float[Tensor, "text head_or_all what"]) -> Float[Tensor, "text all_heads what"]:
-        """With room for heads that other places have."""
+        """Pad a place to the number of heads that other places have."""
         missing = self.heads + 1 - part.shape[1]
         room = part.new_zeros(len(part), missing, part.shape[2])
         return torch.cat([part[:, :-1], room, part[:, -1:]], 1) if missing else part
@@ -260,7 +260,7 @@ class Clouds(Part[_Held]):
         return self._spread(found) | self._spread(counted, whole=True)
 
     def _of_corpus(self, units: Tensor, total: Tensor, squares: Tensor, n: Tensor) -> tuple[Tensor, ...]:
-        """Of heads, or of all side by side: SIM, IntraSim, ‖Σ x‖², and the largest and three largest contributions."""
+        """For each head, or all side by side: SIM, IntraSim, ‖Σ x‖², the largest and three largest contributions."""
         each = contributions(units, squares, n)
         room = self.heads * self.dim - each.shape[-1]
         top = F.pad(each, (0, min(3, room))).topk(min(3, each.shape[-1] + room)).values  # other dimensions add nothing

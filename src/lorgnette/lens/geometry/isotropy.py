@@ -68,7 +68,7 @@ def iso_score(covariance: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*ba
 
 
 def eigenvalues(stacks: Sequence[Float[Tensor, "*_ _ _"]]) -> list[Float[Tensor, "*_ _"]]:
-    """Of symmetric matrices, ascending, on the CPU; found where the matrices are."""
+    """The eigenvalues of symmetric matrices, ascending; computed where the matrices are, returned on the CPU."""
     return [torch.linalg.eigvalsh(stack).cpu() for stack in stacks]
 
 
@@ -81,7 +81,7 @@ def effective_rank(moment: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*b
 
 
 def effective_rank_of(values: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch"]:
-    """The same from the eigenvalues, ascending, which are found for many matrices together."""
+    """The effective rank from ascending eigenvalues, which are computed for many matrices together."""
     # What rounding leaves of a zero must not count: its root would be a thousand million times larger.
     floor = values[..., -1:] * (64 * values.shape[-1] * torch.finfo(values.dtype).eps)
     sigma = torch.where(values > floor, values, 0.0).clamp(min=0).sqrt()

@@ -238,7 +238,7 @@ class Geometry(Lens):
     def _vectors(
         self, tokens: Tokens, where: Int[Tensor, "item 2"], states: tuple[Tensor, ...]
     ) -> Float[Tensor, "item depth width"]:
-        """Of some words, in every state; those of a shorter or narrower stack in the room of the largest."""
+        """The vectors of some words in every state; a shorter or narrower stack is padded to the largest."""
         vectors = word_vectors(tokens, where, states).unflatten(1, (len(states), -1))
         if vectors.shape[1:] == (self.depth, self.width):
             return vectors
@@ -368,7 +368,7 @@ def _variable(name: str, dims: Sequence[str], cells: np.ndarray) -> xr.Variable:
 def _clouds(
     site: Site, vectors: Sequence[Float[Tensor, "batch head _ _"]], masks: Sequence[Bool[Tensor, "batch _"]]
 ) -> list[Cloud]:
-    """Of each kind of vector at a site, those of the tokens that count."""
+    """One cloud for each kind of vector at a site, of the tokens that count."""
     pairs = enumerate(zip(vectors, masks, strict=True))
     return [Cloud(site, kind, some.transpose(1, 2), mask) for kind, (some, mask) in pairs]
 

@@ -57,7 +57,7 @@ def _states(result: Result) -> Iterator[Finding]:
 
 
 def _isoscore(result: Result) -> Iterator[Finding]:
-    """Where the space is used least evenly."""
+    """Say where vectors use the space least evenly."""
     score = result.data["state_isoscore"].dropna(STATE)
     if score.sizes[STATE]:
         numbers: Json = {"least": float(score.min()), "most": float(score.max())}
@@ -70,7 +70,7 @@ def _isoscore(result: Result) -> Iterator[Finding]:
 
 
 def _vectors(result: Result) -> Iterator[Finding]:
-    """Where queries, keys and values of a text are most alike."""
+    """Say where the queries, keys and values of a text are most alike."""
     sim = result.data["sim_all"]
     tops: dict[str, tuple[float, float, int]] = {}
     doubts: dict[str, str] = {}

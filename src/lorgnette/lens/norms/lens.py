@@ -242,7 +242,7 @@ class Norms(Lens):
         self.f_high[at, heads] = torch.maximum(self.f_high[at, heads], high.to(self.f_high))
 
     def _places(self, sites: Sequence[Site]) -> slice | list[int]:
-        """Where these sites are in the states: a slice if possible: a list is sent to a GPU, which waits."""
+        """Where these sites are in the states: a slice if possible, because a GPU waits for a list."""
         at = [self.position[site] for site in sites]
         return slice(at[0], at[-1] + 1) if at == list(range(at[0], at[0] + len(at))) else at
 

@@ -153,7 +153,7 @@ class Probes(Lens):
         )
 
     def joined(self, other: "Probes") -> "Probes":
-        """Both samples whole, unlike a merge, which keeps as many items as one of them."""
+        """Both samples in full; a merge would keep only as many items as one of them."""
         both = Probes(
             self.label, words=self.words + other.words, hidden=self.hidden, seeds=self.seeds, epochs=self.epochs
         )

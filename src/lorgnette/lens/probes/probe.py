@@ -31,7 +31,7 @@ class Recipe:
     weight_decay: float = 1e-4
 
     def epochs_for(self, items: int) -> int:
-        """As many as were asked for, and more where the items are so few that the weights would hardly move."""
+        """The epochs asked for, or more where so few items would hardly move the weights."""
         return max(self.epochs, -(-LEAST_STEPS // max(1, -(-items // self.batch_size))))
 
 

@@ -133,7 +133,7 @@ def _scores(result: Result, measure: str, methods: Sequence[str] | None = None) 
 
 
 def tied(result: Result, measure: str, best: str, others: Iterable[str]) -> list[str]:
-    """Those of the others that are not significantly below the best, by the paired test over texts."""
+    """The methods that are not significantly below the best one, by the paired test over texts."""
     p = result.data["score_difference_p"].sel({MEASURE: measure, METHOD: best})
     return [name for name in others if name != best and not float(p.sel({METHOD_B: name})) < LEVEL]
 

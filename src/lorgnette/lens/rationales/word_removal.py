@@ -19,7 +19,7 @@ TOKENS = 4096
 
 
 def rows_of(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Some texts of a batch, without the padding that only the others needed."""
+    """Some texts of a batch, without the padding that only the other texts needed."""
     source = batch.source
     width = int(source.mask[list(rows)].sum(-1).max())
 

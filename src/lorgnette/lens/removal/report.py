@@ -64,7 +64,7 @@ def curves(frame: "pd.DataFrame", metric: str) -> "alt.LayerChart | alt.HConcatC
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    """With about half of the heads gone: the best signal, random sets, and which signals differ from the best."""
+    """Compare signals with about half of the heads removed: the best, random sets, and which differ from the best."""
     metric = _metrics(result)[0]
     share = _middle(result)
     at = {SHARE: share}

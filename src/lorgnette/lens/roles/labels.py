@@ -229,7 +229,7 @@ def _words(label: xr.DataArray, excess: xr.DataArray, extra: Table) -> xr.DataAr
 
 
 def _stability(number: xr.DataArray, holds: xr.DataArray) -> dict[str, xr.DataArray]:
-    """By stack and role: do both parts rank the heads alike, and do they say the same of them?"""
+    """For each stack and role: do both halves rank the heads alike, and give them the same labels?"""
     stacks, roles = number[axes.STACK].values.tolist(), number[axes.ROLE].values.tolist()
     rho, counts = np.full((len(stacks), len(roles)), np.nan), np.zeros((len(stacks), len(roles)), dtype="int64")
     values = number.transpose(axes.STACK, axes.ROLE, axes.PART, ...).sel({axes.PART: list(PARTS)}).values

@@ -242,7 +242,7 @@ class Sinks(Lens):
 
 
 def _median(values: Float[Tensor, "text token"], mask: Bool[Tensor, "text token"]) -> Float[Tensor, " text"]:
-    """Of the tokens that count, NaN where there is none; unlike `nanquantile`, without waiting for a GPU."""
+    """The median over the tokens that count, NaN if there are none; unlike `nanquantile`, without waiting for a GPU."""
     ordered = values.masked_fill(~mask, torch.inf).sort(-1).values
     last = (mask.sum(-1, keepdim=True) - 1).clamp(min=0)
     low, high = (ordered.gather(-1, place)[:, 0] for place in (last // 2, (last + 1) // 2))

@@ -18,7 +18,7 @@ from lorgnette.statistics.estimate import Estimate
 
 
 def _narrow(result: Result) -> Result:
-    """At the threshold that the other numbers use, or the nearest one."""
+    """The numbers at the threshold that the rest of the page uses, or at the nearest one."""
     threshold = result.data.attrs["threshold"]
     chosen = min(result.data[THRESHOLD].values.tolist(), key=lambda each: abs(each - threshold))
     return Result(result.lens, result.data.sel({THRESHOLD: chosen}), result.provenance)

@@ -88,7 +88,7 @@ def haystack(subject: Subject, length: int, depth: int, seed: int) -> Haystack:
 
 
 def _open(subject: Subject, ids: tuple[int, ...]) -> tuple[int, ...]:
-    """Without the token that closes a text, which would end it before the answer."""
+    """Drop the token that closes a text, which would end it before the answer."""
     return ids[:-1] if ids[-1] == subject.tokenizer.eos_token_id else ids
 
 

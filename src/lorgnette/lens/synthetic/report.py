@@ -47,7 +47,7 @@ def _recall(result: Result) -> Figure:
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    """Of each kind of head how many there are, and the strongest."""
+    """How many heads of each kind there are, and which is the strongest."""
     data = result.data
     for test, words in _NAMES.items():
         excess, q = (data[name].sel({TEST: test}) for name in ("excess", "excess_q"))
