@@ -27,7 +27,7 @@ from lorgnette.training.pruning.budget import equal_sizes
 from lorgnette.training.pruning.parts import parts_of
 from lorgnette.training.pruning.prune import prune
 from lorgnette.training.pruning.removal import remove_parts
-from lorgnette.training.pruning.scores import by_kind, importance
+from lorgnette.training.pruning.scores import by_importance, by_kind, importance, layer_order, layers_to_go
 from lorgnette.training.pruning.settings import PruningSettings, size_of
 
 FAMILIES = (
@@ -180,6 +180,38 @@ def test_importance_equals_differences_of_the_loss(family):
         if site.kind == LAYER:
             price = sum(p.numel() for p in layers[site].module.parameters())
         assert float(found[place]) * price == pytest.approx(expected, rel=1e-4, abs=1e-9)
+
+
+def test_layers_go_by_the_loss_without_them():
+    """The order equals a loop that removes layers for good; of the numbers of layers, the one with the least loss."""
+    model = made("bert-classifier")
+    ids = torch.randint(5, 97, (4, 6), generator=torch.Generator().manual_seed(0))
+    row = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor([0, 1, 1, 0])}
+    ready, parts = OneBatch(row), parts_of(model)
+    gates = PartGates(parts, parts.fixed + 0.4 * (parts.whole - parts.fixed), steps=1, temperature=0.33).double()
+    left, expected = [site for site in parts.sites if site.kind == LAYER], []
+    while len(left) > 1:
+        with torch.no_grad():
+            losses = {
+                site: float(remove_parts(model, {one: [] for one in (*expected, site)})(**row).loss) for site in left
+            }
+        expected.append(min(left, key=losses.get))
+        left.remove(expected[-1])
+    order = layer_order(model, gates, ready)
+    assert len(order) == len(parts.layers) - 1, "two thirds of the layers go to keep 0.4"
+    assert order == expected
+    tried = {}
+    for count in range(len(order) + 1):
+        scores = by_kind(parts, importance(model, gates, ready))
+        for layer in parts.layers:
+            scores[parts.place[layer]] = -1e9 if layer in order[:count] else 1e9
+        small = remove_parts(model, parts.best(scores, gates.limit))
+        assert size(small) <= gates.limit
+        with torch.no_grad():
+            tried[count] = float(small(**row).loss)
+    assert layers_to_go(model, gates, ready, empty=False) == order[: min(tried, key=tried.get)]
+    kept = parts.best(by_importance(model, gates, ready, empty=False), gates.limit)
+    assert [site for site in parts.layers if not kept[site]] == sorted(order[: min(tried, key=tried.get)])
 
 
 def test_scores_by_kind_have_mean_one():
@@ -341,7 +373,6 @@ def test_an_interrupted_budget_goes_on_to_the_same_weights(base, tmp_path, monke
         ({"only": ("units",)}, "Without a budget only heads go"),
         ({"keep": 0.5, "only": ("unit",)}, "Did you mean 'units'"),
         ({"keep": 0.5, "method": "agreement"}, "'agreement' ranks heads"),
-        ({"keep": 0.5, "method": "importance", "only": ("layers",)}, "not layers"),
         ({"keep": 0.5, "sweep": [0.5]}, "`sweep` and `keep` both say"),
         ({"sweep": [0.5, 0.5]}, "the same share twice"),
         ({"sweep": [0.5, 1.5]}, "above 0 and at most 1"),
@@ -378,7 +409,7 @@ def test_budgets_that_cannot_be_reached(base, tmp_path, changes, said, monkeypat
 
 
 def test_a_sweep_is_a_folder_for_each_budget_a_table_and_a_figure(base, tmp_path):  # noqa: F811
-    given = {"method": "importance", "settle": 0}
+    given = {"method": "importance", "only": ("heads", "units"), "settle": 0}
     done = swept(base, tmp_path / "out", [0.8, 0.5], **given)
     rows = done.record["sweep"]
     assert [row["keep"] for row in rows] == [0.8, 0.5]

@@ -1,11 +1,14 @@
 """What runs share that differ only in their seed: splits, tokenizer, token ids."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
 
 from lorgnette.errors import UserError
 from lorgnette.texts import Example
@@ -41,6 +44,10 @@ class Prepared:
             "data_collator": Collator(self.builder.tokenizer.pad_token_id),
             "compute_metrics": metrics_of,
         }
+
+    def loss(self, model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Float[Tensor, ""]:
+        """The loss of a batch as the collator makes it."""
+        return model(**batch).loss
 
     def described(self, settings: TrainingSettings) -> str:
         """What will be trained on what, told before it begins; test texts are counted when they are read."""

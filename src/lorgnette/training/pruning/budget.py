@@ -110,7 +110,7 @@ def equal_sizes(parts: Removable, scores: Tensor, limit: float) -> Kept:
         for layer in gone:
             here[parts.place[layer]] = False
         most = max((len(numbers) for site, numbers in parts.sites.items() if site.kind == UNITS), default=1)
-        for units in range(most, 0, -max(1, most // 96)):
+        for units in (*range(most, 1, -max(1, most // 96)), 1):
             for site, place in parts.place.items():
                 if site.kind == UNITS:
                     count = max(1, round(len(parts.sites[site]) * units / most))

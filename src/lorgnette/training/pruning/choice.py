@@ -62,7 +62,7 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
     else:
         if settings.method == "importance":
             scores = by_importance(model, gates, ready, empty=settings.allow_empty, texts=texts)
-        kept, free = _measured(settings, scores, model, whole, budget, batch)
+        kept, free = _measured(work, scores, model, whole, budget, batch)
         with written_whole(file) as partial:
             partial.write_text(json.dumps({"kept": [_plain(each) for each in (kept, free)]}), encoding="utf-8")
     own = gates if settings.method == "gates" else None
@@ -76,7 +76,7 @@ def teacher_of(settings: PruningSettings, whole: PreTrainedModel) -> Teacher | N
 
 
 def _measured(
-    settings: PruningSettings,
+    work: Work,
     scores: Tensor,
     model: PreTrainedModel,
     whole: PreTrainedModel,
@@ -84,7 +84,7 @@ def _measured(
     batch: Mapping[str, Tensor],
 ) -> tuple[Kept, Kept]:
     """The choice, with a limit that is tightened until the model is as fast as was asked; and the free choice."""
-    limit, parts = budget.limit, budget.parts
+    settings, limit, parts = work.settings, budget.limit, budget.parts
     for _ in range(TRIES):
         free = parts.best(scores, limit, empty=settings.allow_empty)
         kept = equal_sizes(parts, scores, limit) if settings.uniform else free
@@ -94,6 +94,11 @@ def _measured(
         if found >= settings.speed:
             break
         limit = max(parts.least(empty=settings.allow_empty), limit - (1 / found - 1 / settings.speed))
+    else:
+        work.notes.append(
+            f"the speed was not reached: × {found:.2f} measured, × {settings.speed:g} asked for. Times vary "
+            "where other work runs; ask for more (--speed), or for a share of the parameters (--keep)."
+        )
     return kept, free
 
 

@@ -73,8 +73,12 @@ class Pruned:
         return Pruned(Path(folder), record)
 
 
-def prune(settings: PruningSettings) -> Pruned:
-    """Prune by these settings and write `settings.training.out`: a checkpoint with fewer heads, ONNX, a record."""
+def prune(settings: PruningSettings, tuned: dict[int, Score] | None = None) -> Pruned:
+    """Prune by these settings and write `settings.training.out`: a checkpoint with fewer heads, ONNX, a record.
+
+    `tuned` has the scores of the whole model by the epochs that it was trained for, for comparison: runs that differ
+    only in their budget share it, and it is trained once.
+    """
     training = settings.training
     refuse_settings(settings)
     run, root = RunFolder(training.folder), RunFolder(training.folder).work
@@ -90,7 +94,7 @@ def prune(settings: PruningSettings) -> Pruned:
     heads = heads_of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
     refuse_format(settings, whole)
     refuse_count(settings, whole, heads)
-    work = Work(settings, ready, root, heads)
+    work = Work(settings, ready, root, heads, {} if tuned is None else tuned)
     try:
         with run.locked(), writing(training.folder, "--resume goes on from what was kept."), quiet():
             _refuse_unfinished(root, settings)
@@ -151,15 +155,17 @@ def _compared(work: Work, whole: PreTrainedModel, model: PreTrainedModel, after:
     epochs = (settings.training.epochs or 0 if settings.method == "gates" else 0) + settings.settling
     if settings.train == "none" or not epochs:
         return {}
-    tuned = plain_copy(whole)
-    tuned.requires_grad_(True)
-    _trained_on(work, tuned, "original", epochs, "the whole model, trained as long")
-    others = {"tuned": tuned}
+    if epochs not in work.tuned:
+        other = plain_copy(whole)
+        other.requires_grad_(True)
+        _trained_on(work, other, "original", epochs, "the whole model, trained as long")
+        work.tuned[epochs] = score(other.eval().to(whole.device), work.ready)
+    others = {"tuned": work.tuned[epochs]}
     if settings.scratch:
-        others["scratch"] = fresh(model)
-        _trained_on(work, others["scratch"], "scratch", epochs, "the same shape from random weights", SCRATCH)
-    for name, other in others.items():
-        found = score(other.eval().to(whole.device), work.ready)
+        other = fresh(model)
+        _trained_on(work, other, "scratch", epochs, "the same shape from random weights", SCRATCH)
+        others["scratch"] = score(other.eval().to(whole.device), work.ready)
+    for name, found in others.items():
         change = after.minus(found)
         out[name] = found.record() | {"difference": {"value": change[0], "interval": list(change[1])}, "epochs": epochs}
     return out

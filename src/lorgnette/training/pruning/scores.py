@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette.attending import Site
@@ -19,6 +20,8 @@ from lorgnette.training.pruning.parts import Removable
 from lorgnette.types import PreTrainedModel
 
 BATCH, TEXTS, TURNS = 16, 256, 8
+COUNTS = 7
+"""So many numbers of layers are tried."""
 
 
 def importance(
@@ -37,7 +40,7 @@ def importance(
         for batch in _batches(ready, model, texts):
             count = len(next(iter(batch.values())))
             gates.given = open_now.to(model.device, model.dtype).expand(count, size).clone().requires_grad_()
-            loss = model(**batch).loss
+            loss = ready.loss(model, batch)
             (gradient,) = torch.autograd.grad(loss, gates.given)
             total += count * gradient.abs().sum(0).double().cpu()
             seen += count
@@ -75,20 +78,112 @@ def by_importance(
 ) -> Float[Tensor, " part"]:
     """The turn in which each part goes, the larger the better; greedy, as heads are ranked.
 
-    A share of what must go goes in each of eight turns, those with the smallest importance by price and kind, and the
-    rest is measured again without it.
+    First the layers (`layers_to_go`). Then a share of what must go goes in each of eight turns, those with the smallest
+    importance by price and kind, and the rest is measured again without it.
     """
     parts = gates.parts
-    size = len(parts.price)
-    here, out = torch.ones(size, dtype=torch.bool), torch.zeros(size, dtype=torch.float64)
+    gone = layers_to_go(model, gates, ready, empty=empty, texts=texts)
+    here = _without(parts, gone)
+    size, start = len(parts.price), float(parts.cost(here.double()))
+    out = torch.where(here, 0.0, -1.0).double()
     for turn in range(1, TURNS + 1):
-        scores = by_kind(parts, importance(model, gates, ready, here, texts=texts))
+        scores = _layers_first(parts, by_kind(parts, importance(model, gates, ready, here, texts=texts)), gone)
         ranks = scores.argsort(stable=True).argsort(stable=True).double() / size
-        budget = gates.whole + (gates.limit - gates.whole) * turn / TURNS
-        stays = parts.here(parts.best(scores, budget, empty=empty))
+        budget = start + min(0.0, gates.limit - start) * turn / TURNS
+        stays = parts.here(parts.best(scores, budget, empty=empty)) & here
         out[here & ~stays] = turn - 1 + ranks[here & ~stays]
         out[stays] = turn + ranks[stays]
         here = stays
+    return _layers_first(parts, out, gone)
+
+
+def layers_to_go(
+    model: PreTrainedModel, gates: PartGates, ready: Prepared, *, empty: bool, texts: int = TEXTS
+) -> list[Site]:
+    """The layers that go, and how many: as many as give the smallest loss within the limit before any training.
+
+    A layer's gradient says little about the loss without it, so that loss is measured: an eighth of the layers goes at
+    a time, those without which it is smallest. Each of up to seven numbers of layers is then tried, with as many of the
+    other parts as the limit pays for beside them.
+    """
+    parts = gates.parts
+    order = layer_order(model, gates, ready, texts=texts)
+    if not order:
+        return []
+    scores = by_kind(parts, importance(model, gates, ready, texts=texts))
+    tried: dict[int, float] = {}
+    for count in sorted({round(each) for each in np.linspace(0, len(order), min(len(order) + 1, COUNTS))}):
+        ranked = _layers_first(parts, scores, order[:count])
+        least = parts._needed(ranked, _without(parts, order[:count]) & _layers(parts), empty=empty)
+        if float(parts.cost(least.double())) > gates.limit * (1 + 1e-9):
+            continue
+        stays = parts.here(parts.best(ranked, gates.limit, empty=empty))
+        tried[count] = mean_loss(model, gates, ready, stays, texts=texts)
+    return order[: min(tried, key=lambda count: tried[count])] if tried else order
+
+
+def layer_order(model: PreTrainedModel, gates: PartGates, ready: Prepared, *, texts: int = TEXTS) -> list[Site]:
+    """Layers in the order in which they go, until the limit is met: first those without which the loss is smallest."""
+    parts = gates.parts
+    order: list[Site] = []
+    can_go = [site for site in parts.sites if site.kind == LAYER]
+    share = -(-len(can_go) // TURNS)
+    while float(parts.cost(_without(parts, order).double())) > gates.limit:
+        left = [site for site in can_go if site not in order]
+        stays = {stack: sum(1 for layer in parts.layers if layer.stack == stack and layer not in order)
+                 for stack in {site.stack for site in left}}  # fmt: skip
+        losses = {
+            site: mean_loss(model, gates, ready, _without(parts, [*order, site]), texts=texts)
+            for site in left
+            if stays[site.stack] > 1
+        }
+        if not losses:
+            break
+        for site in sorted(losses, key=lambda site: losses[site])[:share]:
+            if stays[site.stack] > 1:
+                stays[site.stack] -= 1
+                order.append(site)
+    return order
+
+
+def mean_loss(
+    model: PreTrainedModel, gates: PartGates, ready: Prepared, here: Bool[Tensor, " part"], *, texts: int = TEXTS
+) -> float:
+    """The loss of validation texts with what is not `here` at zero."""
+    total, seen = 0.0, 0
+    model.eval()
+    gates.given = here.to(model.device, model.dtype)
+    with gates.hooked(model), torch.no_grad():
+        for batch in _batches(ready, model, texts):
+            count = len(next(iter(batch.values())))
+            total += count * float(ready.loss(model, batch))
+            seen += count
+    gates.given = None
+    return total / seen
+
+
+def _layers(parts: Removable) -> Bool[Tensor, " part"]:
+    """Where the layers are."""
+    out = torch.zeros(len(parts.price), dtype=torch.bool)
+    for site, place in parts.place.items():
+        out[place] = site.kind == LAYER
+    return out
+
+
+def _without(parts: Removable, gone: Sequence[Site]) -> Bool[Tensor, " part"]:
+    """Everything but some layers and what is in them."""
+    here = torch.ones(len(parts.price), dtype=torch.bool)
+    for layer in gone:
+        here[parts.place[layer]] = False
+    return parts.here(parts.kept(here))
+
+
+def _layers_first(parts: Removable, scores: Float[Tensor, " part"], gone: Sequence[Site]) -> Float[Tensor, " part"]:
+    """The scores with layers before all else, or, if they go, behind it."""
+    out = scores.clone()
+    out[_layers(parts)] = math.inf
+    for layer in gone:
+        out[parts.place[layer]] = -math.inf
     return out
 
 

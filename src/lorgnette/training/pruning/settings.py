@@ -51,7 +51,8 @@ class PruningSettings(TrainingSettings):
     only        the kinds that may go; None: all with a budget, heads without one
     uniform     equal sizes in all layers: an ordinary checkpoint, which transformers opens, is then as small
     method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head or unit,
-                |∂L/∂ξ|, Michel et al. 2019) or, for heads, "agreement" (the mean rank over several signals)
+                |∂L/∂ξ|, Michel et al. 2019; for layers, the loss without them) or, for heads, "agreement" (the mean
+                rank over several signals)
     distil      weight of the distance to the whole model's logits and states (Hinton et al. 2015) while training
     train       which weights learn, beside the gates and afterwards: all, only those of the stacks that are pruned
                 (gated), or none
@@ -187,8 +188,6 @@ class PruningSettings(TrainingSettings):
             raise UserError("Without a budget only heads go: set `keep`, `size` or `speed`, or omit `only`.")
         if self.method == "agreement" and not self.counts_heads:
             raise UserError("The method 'agreement' ranks heads: set `only` to heads and `keep` to a share of them.")
-        if self.method == "importance" and self.only is not None and "layers" in self.only:
-            raise UserError("The method 'importance' ranks heads and units, not layers: use 'gates', or omit layers.")
         if self.uniform and self.counts_heads:
             raise UserError("`uniform` makes layers equal in units, but only heads are to go: omit `only`.")
         if self.uniform and self.only is not None and "units" not in self.only and "layers" not in self.only:
@@ -243,8 +242,6 @@ class PruningSettings(TrainingSettings):
         kinds = KINDS if self.only is None else tuple(self.only)
         if self.uniform:
             kinds = tuple(kind for kind in kinds if kind != "heads")
-        if self.method == "importance":
-            kinds = tuple(kind for kind in kinds if kind != "layers")
         return kinds
 
     @property

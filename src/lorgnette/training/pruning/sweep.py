@@ -9,6 +9,7 @@ from lorgnette.figures.drawing import drawn
 from lorgnette.files import written_whole
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.pruning.prune import Pruned, prune
+from lorgnette.training.pruning.score import Score
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.types import Chart, Json
 
@@ -20,7 +21,8 @@ def sweep(settings: PruningSettings) -> Pruned:
     assert settings.sweep is not None
     if RunFolder(settings.folder).finished() is not None:
         raise UserError(f"{settings.folder} contains a model: choose another folder with --out.")
-    rows = [_row(share, _pruned(settings, share)) for share in settings.sweep]
+    tuned: dict[int, Score] = {}
+    rows = [_row(share, _pruned(settings, share, tuned)) for share in settings.sweep]
     for name, text in ((ROWS, json.dumps(rows, indent=1)), (TABLE, table(rows))):
         with written_whole(settings.folder / name) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
@@ -29,11 +31,12 @@ def sweep(settings: PruningSettings) -> Pruned:
     return Pruned(settings.folder, {"sweep": rows})
 
 
-def _pruned(settings: PruningSettings, share: float) -> Pruned:
+def _pruned(settings: PruningSettings, share: float, tuned: dict[int, Score]) -> Pruned:
     """One budget; a finished one is not run again."""
     folder = settings.folder / f"keep-{share:g}"
     done = RunFolder(folder).finished() is not None
-    return prune(settings.at(share, folder, resume=settings.resume and (done or RunFolder(folder).work.is_dir())))
+    resume = settings.resume and (done or RunFolder(folder).work.is_dir())
+    return prune(settings.at(share, folder, resume=resume), tuned)
 
 
 def _row(share: float, pruned: Pruned) -> Json:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lorgnette.attending import Site
 from lorgnette.training.preparation import Prepared
+from lorgnette.training.pruning.score import Score
 from lorgnette.training.pruning.settings import PruningSettings
 
 
@@ -18,4 +19,6 @@ class Work:
     root: Path
     heads: Mapping[Site, Sequence[int]]
     """Those that could go."""
+    tuned: dict[int, Score] = field(default_factory=dict)
+    """Scores of the whole model by the epochs that it was trained for."""
     notes: list[str] = field(default_factory=list)

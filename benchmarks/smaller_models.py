@@ -1,0 +1,209 @@
+"""What pruning costs and saves on real models: a classifier, a translation model and a language model.
+
+    python -m benchmarks.smaller_models sst2 --model MODELS/minilm --data DATA --seeds 0 1 2 --out out/smaller
+    python -m benchmarks.smaller_models translation --model MODELS/opus-mt-en-fr --data DATA --out out/smaller
+    python -m benchmarks.smaller_models language --model MODELS/smollm2 --data DATA --out out/smaller
+    python -m benchmarks.smaller_models table --out out/smaller
+
+Everything runs on one thread. Training, and what is chosen, sees training and validation texts only; the test texts are
+read for the scores at the end. OUT/cells has a JSON file for each cell, and what is there is not measured again; an
+interrupted cell goes on from its last epoch.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lorgnette.files import written_whole
+from lorgnette.texts import corpus
+from lorgnette.training import Splits, TrainingSettings, train
+from lorgnette.training.folder import RunFolder
+from lorgnette.training.pruning.prune import prune
+from lorgnette.training.pruning.score import Score
+from lorgnette.training.pruning.settings import PruningSettings
+
+SPEEDS = (1.5, 2.0)
+RATE = 5e-5
+KEPT = ("seed", "parts", "parameters", "bytes", "speed", "times", "before", "metrics", "difference", "tuned", "scratch",
+        "controls", "notes", "versions")  # fmt: skip
+"""What a cell has of the record of a run."""
+
+
+class Cells:
+    """One JSON file for each cell of a part."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.out = given, Path(given.out)
+        (self.out / "cells").mkdir(parents=True, exist_ok=True)
+
+    def run(self, name: str, measure: Callable[[Path], Any]) -> None:
+        """Measure a cell, unless it has been."""
+        file = self.out / "cells" / f"{name}.json"
+        if file.is_file():
+            return
+        print(name, flush=True)
+        cell = measure(self.out / "runs" / name)
+        with written_whole(file) as partial:
+            partial.write_text(json.dumps(cell, indent=1) + "\n", encoding="utf-8")
+
+    def pruned(self, folder: Path, model: Path | str, tuned: dict[int, Score] | None = None, **given: Any) -> Any:
+        """The record of a pruning run, which goes on if it was interrupted."""
+        run = RunFolder(folder)
+        resume = run.finished() is not None or run.work.is_dir()
+        settings = PruningSettings(
+            model=str(model), out=folder, data=self.given.data, resume=resume, bf16=True, progress=True, **given
+        )
+        record = prune(settings, tuned).record
+        return {name: record[name] for name in KEPT if name in record} | {"settings": record["settings"]}
+
+
+def sst2(cells: Cells) -> None:
+    """MiniLM on SST-2: fine-tuned, then pruned to two speeds."""
+    given = cells.given
+    for seed in given.seeds:
+        base = cells.out / "runs" / f"sst2-original-{seed}"
+        shared = {"corpus": "sst2", "batch_size": 32, "seed": seed, "learning_rate": RATE}
+
+        def original(folder: Path, shared: Any = shared) -> Any:
+            done = RunFolder(folder).finished() is not None or RunFolder(folder).work.is_dir()
+            return train(
+                TrainingSettings(
+                    model=given.model,
+                    out=folder,
+                    data=given.data,
+                    epochs=3,
+                    bf16=True,
+                    progress=True,
+                    resume=done,
+                    **shared,
+                )
+            ).record
+
+        cells.run(f"sst2-original-{seed}", original)
+        tuned: dict[int, Score] = {}
+        for speed in SPEEDS:
+            options = {**shared, "method": given.method, "speed": speed, "settle": 2, "controls": 3}
+            options |= {"scratch": speed == max(SPEEDS), "limit": given.limit}
+            cells.run(
+                f"sst2-{given.method}-{speed:g}-{seed}",
+                lambda folder, options=options, base=base, tuned=tuned: cells.pruned(folder, base, tuned, **options),
+            )
+
+
+def translation(cells: Cells) -> None:
+    """A translation model on image captions, fine-tuned as it is and pruned."""
+    given = cells.given
+    for seed in given.seeds:
+        options = {
+            "corpus": "multi30k:en-fr",
+            "seed": seed,
+            "method": given.method,
+            "speed": given.speed or 1.3,
+            "limit": given.limit,
+            "batch_size": 32,
+            "test_limit": given.test_limit,
+            "settle": 1,
+            "controls": 2,
+            "max_length": 64,
+        }
+        cells.run(
+            f"translation-{given.method}-{options['speed']:g}-{seed}",
+            lambda folder, options=options: cells.pruned(folder, given.model, **options),
+        )
+
+
+def language(cells: Cells) -> None:
+    """A language model's perplexity by the share of its layers that is kept; nothing is trained."""
+    given = cells.given
+    for seed in given.seeds:
+        texts = Splits(
+            corpus("wikitext2", split="validation", data=given.data).take(given.limit or 200),
+            None,
+            corpus("wikitext2", split="test", data=given.data).take(100),
+        )
+        for share in given.shares:
+            options = {
+                "corpus": texts,
+                "seed": seed,
+                "method": "importance",
+                "keep": share,
+                "max_length": 128,
+                "batch_size": 8,
+                "settle": 0,
+                "distil": 0.0,
+                "controls": 2,
+            }
+            cells.run(
+                f"language-{share:g}-{seed}",
+                lambda folder, options=options: cells.pruned(folder, given.model, **options),
+            )
+
+
+def table(cells: Cells) -> None:
+    """All cells as rows of Markdown."""
+    print("\n".join(_lines(sorted((cells.out / "cells").glob("*.json")))))
+
+
+def _lines(files: Sequence[Path]) -> Iterator[str]:
+    yield "| cell | parameters | torch 1, 32 | ONNX 1, 32 | original | pruned | − original | − tuned | − scratch |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for file in files:
+        cell = json.loads(file.read_text(encoding="utf-8"))
+        if "difference" not in cell:
+            continue
+        before, after = cell["before"], cell["metrics"][cell["before"]["split"]]
+        name = next(key for key in ("bleu", "accuracy", "perplexity") if key in before)
+        sizes = cell["parameters"]
+        times = {(each["runtime"], each["batch"][0]): f"× {each['measured']:.2f}" for each in cell["times"]}
+        differences = [cell.get(key, {}) for key in ("tuned", "scratch")]
+        yield (
+            " | ".join(
+                [
+                    f"| {file.stem}",
+                    f"{sizes['after'] / sizes['before']:.1%}",
+                    f"{times['torch', 1]}, {times['torch', 32]}",
+                    f"{times.get(('onnxruntime', 1), '')}, {times.get(('onnxruntime', 32), '')}",
+                    *(
+                        f"{each[name]:.4g} [{each['interval'][0]:.4g}, {each['interval'][1]:.4g}]"
+                        for each in (before, after)
+                    ),
+                    *(_change(each) for each in (cell, *differences)),
+                ]
+            )
+            + " |"
+        )
+
+
+def _change(cell: Any) -> str:
+    if not cell:
+        return ""
+    value, (low, high) = cell["difference"]["value"], cell["difference"]["interval"]
+    return f"{value:+.3g} [{low:+.3g}, {high:+.3g}]"
+
+
+PARTS = {"sst2": sst2, "translation": translation, "language": language, "table": table}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--model")
+    parser.add_argument("--data")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--method", default="importance", choices=("gates", "importance"))
+    parser.add_argument("--speed", type=float)
+    parser.add_argument("--limit", type=int, help="at most so many texts to train on and to rank by")
+    parser.add_argument("--test-limit", type=int, help="at most so many translations are scored")
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.9, 0.8, 0.7])
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    PARTS[given.part](Cells(given))
+
+
+if __name__ == "__main__":
+    main()
