@@ -127,7 +127,7 @@ class Attention(Facts, RecordedPass):
 
 
 def _detached(value: object) -> object:
-    """The same without the graph, in what a model returns: tensors in tuples and in mappings by name."""
+    """Detach every tensor in a model's output, also inside tuples and mappings."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, ModelOutput):

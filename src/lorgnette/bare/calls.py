@@ -134,7 +134,7 @@ def _site(stack: object, causal: bool) -> Site:
 
 @dataclass(frozen=True)
 class _CapturedLayer:
-    """What enters the attention of one layer."""
+    """The tensors that enter the attention of one layer."""
 
     site: Site
     query: Float[Tensor, "text head query dim"]

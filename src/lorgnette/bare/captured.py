@@ -172,7 +172,7 @@ class Calls(RecordedPass):
         return self._concluded(chosen, provenance)
 
     def _concluded(self, lenses: Sequence[Lens], provenance: Provenance) -> Results:
-        """What these lenses find in one pass over the calls."""
+        """The results of these lenses after one pass over the calls."""
         self._pass([lens for lens in lenses if looks(lens)])
         for lens in lenses:
             lens.bind(self.subject)
@@ -222,7 +222,7 @@ class Calls(RecordedPass):
         return self.batch
 
     def _refuse(self, lens: object) -> None:
-        """What cannot be computed from attention calls alone."""
+        """Refuse lenses that attention calls alone are not enough for."""
         if not isinstance(lens, Lens):
             raise UserError(f"Give lenses, such as lo.lens.get('weights'). Got {type(lens).__name__}.")
         lacking = next((what for what in ("hidden states", "gradients") if what in lens.reads), None)

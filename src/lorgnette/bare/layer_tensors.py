@@ -82,7 +82,7 @@ def sinks_of(given: object, queries: Mapping[int, Tensor]) -> dict[int, Tensor |
 
 
 def biases_of(given: object, queries: Mapping[int, Tensor], keys: Mapping[int, Tensor]) -> dict[int, Tensor | None]:
-    """What is added to the scores of each layer."""
+    """The biases that are added to the scores of each layer."""
     given = list(as_tensor(given, "bias")) if getattr(given, "ndim", 4) == 5 else given
     out: dict[int, Tensor | None] = {}
     for layer, bias in spread(given, "bias", queries).items():
@@ -98,7 +98,7 @@ def biases_of(given: object, queries: Mapping[int, Tensor], keys: Mapping[int, T
 
 
 def spread(given: object, what: str, layers: Iterable[int]) -> dict[int, object]:
-    """The same for every layer, or one for each."""
+    """One value for every layer, from a single value or a list."""
     numbers = list(layers)
     if isinstance(given, Mapping):
         if unknown := next((number for number in given if number not in numbers), None):

@@ -57,7 +57,7 @@ class _Outlet(io.FileIO):
 
 
 def _outlet(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
-    """The same stream, for a reader who may go."""
+    """The same stream, whose reader may close it."""
     stream.flush()
     raw = io.BufferedWriter(_Outlet(number, "w", closefd=False))
     return io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=stream.line_buffering,

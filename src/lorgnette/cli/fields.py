@@ -76,7 +76,7 @@ def as_in_training(name: str) -> Any:
 
 
 def _said(field: Field, kind: type[Kind]) -> Kind | None:
-    """What the annotation of a field says beside its type."""
+    """The metadata in a field's annotation."""
     return next((each for each in getattr(field.type, "__metadata__", ()) if isinstance(each, kind)), None)
 
 

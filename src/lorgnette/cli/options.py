@@ -189,5 +189,5 @@ Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.", ri
 
 
 def command_line() -> str:
-    """What was typed, for provenance."""
+    """The command as it was typed, for the provenance."""
     return shlex.join(["lorgnette", *sys.argv[1:]])

@@ -85,7 +85,7 @@ def sources(
 
 
 def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> str:
-    """What it will take, said before it begins; a prompt that cannot be measured is refused now."""
+    """Print the cost before the start, and refuse a prompt that cannot be measured."""
     from lorgnette.explaining.sources.parts import planned
 
     copies, tokens, answers, prompts = 0, 0, 0, 0

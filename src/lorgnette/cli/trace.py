@@ -347,7 +347,7 @@ class _KeyShares:
     names_left_out: str
 
     def described(self) -> Iterator[str]:
-        """What a cell shows, and what the table leaves out."""
+        """Say what a cell shows, and what the table leaves out."""
         import numpy as np
 
         yield "most attended word of each head, with its mean weight over all queries:"

@@ -80,7 +80,7 @@ class Projections:
             return _halves(output_products(output).flatten(1))
 
     def with_bias(self, bias: Float[Tensor, " model"]) -> "Projections":
-        """The same maps with another b_O; they share what is made from W_O."""
+        """The same maps with another b_O; both share what was computed from W_O."""
         other = replace(self, output_bias=bias)
         for name in ("output", "products", "normed_products"):
             vars(other)[name] = getattr(self, name)

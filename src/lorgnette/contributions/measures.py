@@ -100,7 +100,7 @@ class GlobEnc:
 
 
 def further_measures(layer: LayerNorms, names: Sequence[str]) -> dict[str, Alti | GlobEnc]:
-    """Those of the measures that exist at this site and come from its weights."""
+    """The measures that exist at this site and come from its weights."""
     out: dict[str, Alti | GlobEnc] = {}
     if "alti" in names and layer.added and (layer.normed or layer.order == "pre"):
         out["alti"] = Alti(layer)

@@ -107,7 +107,7 @@ def _explainer(method: str, value: "_Without") -> "KernelShap | Lime":
 
 
 class _Without:
-    """What is explained of one text, as a function of which of its tokens are there."""
+    """The explained number of one text, as a function of which tokens it keeps."""
 
     def __init__(
         self, subject: Subject, batch: Batch, text: int, inner: Bool[Tensor, " token"], target: Target

@@ -63,7 +63,7 @@ class WrittenStates:
         return tuple(site for site, context in self.path.heads.items() if self.carried.reaches(context))
 
     def of_heads(self, site: Site) -> Iterator[Float[Tensor, "text token model"]]:
-        """What each head of a site adds to the final state."""
+        """The contribution of each head of a site to the final state."""
         context = self.path.heads[site]
         for head in range(context.shape[1]):
             alone = torch.zeros_like(context)
@@ -113,7 +113,7 @@ class HeadLogits:
         _refuse_missing(subject, whole, places.of(written.logits), "logits")
 
     def heads(self, site: Site) -> Iterator[Float[Tensor, "text place vocabulary"]]:
-        """What each head of a site adds to the logits, one head after the other."""
+        """The contribution of each head of a site to the logits, one head after the other."""
         for states in self.written.of_heads(site):
             yield self._through(self.places.of(states))
 
@@ -148,7 +148,7 @@ class _Carried:
         return self.back[id(tensor)] is not None
 
     def __call__(self, changes: Sequence[Change]) -> Tensor:
-        """What these tensors add to the output together."""
+        """The joint contribution of these tensors to the output."""
         pairs = [(back, change) for tensor, change in changes if (back := self.back[id(tensor)]) is not None]
         if not pairs:
             return torch.zeros_like(self.start).detach()

@@ -90,7 +90,7 @@ class OutputHead:
         return self.complete(states, outputs)
 
     def complete(self, states: Sequence[Tensor], outputs: ModelOutput) -> ReadStates:
-        """What was recorded, if it is all that was expected."""
+        """The recorded states, after checking that all are there."""
         if len(states) != self.calls + 1:
             raise self._refused(f"{len(states) - 1} layers were run where {self.calls} were expected")
         logits = outputs.logits

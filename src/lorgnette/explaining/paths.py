@@ -60,7 +60,7 @@ class Paths(Facts):
     edges: tuple[PathEdge, ...]
 
     def facts(self) -> dict[str, object]:
-        """What is explained, and its largest edges."""
+        """The explained number and the largest edges."""
         out: dict[str, object] = {"explained": f"{self.explained} (logit {self.value:.3g})"}
         for edge in sorted(self.edges, key=lambda edge: -abs(edge.attribution))[:6]:
             out[f"{edge.writer} → {_reader(edge)}"] = f"{edge.attribution:+.3g}"

@@ -133,7 +133,7 @@ class ResidualStream(DirectPath):
         self._keep_feed_forward()
 
     def finish(self, outputs: ModelOutput) -> None:
-        """What the model made of the pass, inside the graph."""
+        """Take the output of the pass, inside the graph."""
 
     def tap(self) -> Tap:
         return _Reading(self)
@@ -241,7 +241,7 @@ class ResidualStream(DirectPath):
         return torch.autograd.grad(tensor, self._tensors, rate, retain_graph=True, allow_unused=True)
 
     def parts_along(self, slopes: Slopes, tensor: Tensor) -> Float[Tensor, "text writer"]:
-        """What each writer adds along these gradients."""
+        """The contribution of each writer along these gradients."""
         wide = torch.promote_types(tensor.dtype, torch.float32)
         out = torch.zeros(self.texts, len(self.writers), dtype=wide, device=tensor.device)
         shared: dict[tuple[int, int], Tensor] = {}

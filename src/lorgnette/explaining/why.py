@@ -208,7 +208,7 @@ def _one(place: int, count: int, like: Tensor) -> Float[Tensor, " token"]:
 def _vectors(
     stream: ResidualStream, call: Call, side: str, head: int, tokens: Float[Tensor, " token"]
 ) -> Float[Tensor, "writer dim"]:
-    """What each writer adds to a head's query or key, summed over tokens with these weights."""
+    """The contribution of each writer to a head's query or key, summed over tokens with these weights."""
     tensor = call.query if side == "query" else call.scores.key
     columns = []
     for dim in range(tensor.shape[-1]):

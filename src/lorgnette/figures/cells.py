@@ -125,7 +125,7 @@ def chosen(result: Result, variable: str, selection: Mapping[str, Selected]) -> 
 
 
 def beside(result: Result, array: xr.DataArray, tail: str) -> xr.DataArray | None:
-    """What goes with a mean (`_se`, `_count`), cut down in the same way; None if there is none."""
+    """The `_se` or `_count` of a mean, with the same selection; None if there is none."""
     name = f"{array.name}{tail}"
     if name not in result.data.data_vars or result.data[name].dims != result.data[str(array.name)].dims:
         return None

@@ -63,7 +63,7 @@ def extreme(means: Estimate, *, q: Float[np.ndarray, " item"] | None = None, lar
 
 
 def extreme_of(data: xr.Dataset, variable: str, axis: str, *, largest: bool = True) -> Extreme:
-    """The same of a variable of a dataset along one axis, with the standard errors and counts beside it."""
+    """The extreme of a dataset's variable along one axis, with the standard errors and counts that belong to it."""
     name = f"{variable}_{'top' if largest else 'bottom'}_q"
     q = data[name].transpose(axis).values if name in data else None
     return extreme(Estimate.of(data.transpose(axis, ...), variable), q=q, largest=largest)

@@ -86,7 +86,7 @@ def drawn(chart: Chart, format_name: str, *, ppi: int = 300, width: str | int | 
 def drawings(
     chart: Chart, formats: Iterable[str], *, ppi: int = 300, width: str | int | float | None = None
 ) -> dict[str, bytes]:
-    """The same in several formats."""
+    """The drawing in several formats."""
     spec, config = chart.to_dict(), {**theme("black", size=13), "background": "white"}
     if width is not None:
         small = {**theme("black", size=LETTERS), "background": "white", "point": {"size": 14}, "circle": {"size": 14}}

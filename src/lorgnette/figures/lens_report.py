@@ -82,7 +82,7 @@ class HeadRole:
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs between two runs, for a lens that compares in a way of its own."""
+    """The differences between two runs, for a lens with its own comparison."""
 
     findings: list[Finding]
     figures: list[Figure]

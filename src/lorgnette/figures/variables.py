@@ -47,7 +47,7 @@ def titled_figures(result: Result, titles: dict[str, str]) -> list[Figure]:
 
 
 def categories_present(result: Result, variable: str, categories: tuple[str, ...]) -> list[str]:
-    """Those categories of token that the texts of this model have."""
+    """The categories of token that occur in the texts of this model."""
     array = result.data[variable]
     known = [category for category in categories if category in array[CATEGORY].values]
     return [category for category in known if bool(array.sel({CATEGORY: category}).notnull().any())]
@@ -68,7 +68,7 @@ def figures_by_stack(result: Result, variable: str, title: str, categories: list
 
 
 def states_as_layers(result: Result) -> Result:
-    """What is known of hidden states, with layer 0 for the embeddings."""
+    """Variables of hidden states by layer, with layer 0 for the embeddings."""
     data = result.data
     names = [name for name, array in data.data_vars.items() if STATE in array.dims and LAYER not in array.dims]
     states: xr.Dataset = data[names]

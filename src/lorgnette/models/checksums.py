@@ -21,7 +21,9 @@ _MIX, _TURN, _GOLDEN = 0x369DEA0F31A53F85, 0x27BB2EE687B0B0FD, 0x1E3779B97F4A7C1
 
 
 def checksums(model: nn.Module, like: Checksums | None = None) -> Checksums:
-    """Of every parameter and buffer; of the kinds that `like` has, even where another one would be quicker."""
+    """Checksums of every parameter and buffer, of the same kinds as in `like`, even where another kind would be
+    quicker.
+    """
     out: dict[str, tuple[str, int]] = {}
     waiting: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():

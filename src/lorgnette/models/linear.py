@@ -244,7 +244,7 @@ def _precision(module: Any, kept: list[Tensor]) -> torch.dtype:
 
 @contextmanager
 def _evaluated(module: nn.Module) -> Iterator[None]:
-    """Without an adapter's dropout."""
+    """Run without an adapter's dropout."""
     training = [each for each in module.modules() if each.training]
     for each in training:
         each.training = False

@@ -85,7 +85,7 @@ class _Seen:
 
     @property
     def real(self) -> Float[Tensor, "..."]:
-        """Those of real tokens, where there is one for each token."""
+        """The vectors of real tokens, where there is one for each token."""
         return self.numbers[self.asked] if self.numbers.shape[:2] == self.asked.shape else self.numbers
 
     def differs(self, other: Tensor) -> Float[Tensor, "..."]:

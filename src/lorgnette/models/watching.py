@@ -185,7 +185,7 @@ class _StackPass:
         return sites[position].site
 
     def may_skip(self, site: AttentionSite) -> bool:
-        """Of the layers that attend to a picture all run, or none."""
+        """Either all layers that attend to a picture run, or none."""
         none_yet = not any(before.site.kind == "cross" for before in self.stack.sites[: self.position])
         beside = self.beside and site.site.kind == "cross"
         return self.stack.module.training or (beside and (none_yet or self.skipped > 0))

@@ -135,7 +135,7 @@ class Comparison:
 
     @cached_property
     def _pairs(self) -> dict[str, tuple[Result, Result]]:
-        """Both results of every lens with something to show."""
+        """The pairs of results, one for every lens with something to show."""
         first, second = ({result.lens: result for result in run.values()} for run in (self.before, self.after))
         return {
             lens: (first[lens], second[lens])
@@ -246,7 +246,7 @@ def _largest(value: xr.DataArray) -> str:
 
 
 def _unit(value: xr.DataArray) -> str:
-    """What is counted."""
+    """The unit that is counted: heads, layers, …"""
     return "heads" if HEAD in value.dims else "layers" if set(value.dims) <= {LAYER, STATE} else "numbers"
 
 

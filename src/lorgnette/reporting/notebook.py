@@ -24,7 +24,7 @@ def trace_html(trace: Trace) -> str:
 
 
 def trace_page(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """The same as a file."""
+    """The page of a trace as a file."""
     return write_page(document_of(trace), path)
 
 

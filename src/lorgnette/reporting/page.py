@@ -49,7 +49,7 @@ class ShownFigure:
 
 @dataclass(frozen=True)
 class Section:
-    """What one lens found."""
+    """The part of the page for one lens."""
 
     id: str
     title: str

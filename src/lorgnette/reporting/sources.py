@@ -36,7 +36,7 @@ def sources_html(sources: Sources) -> str:
 
 
 def sources_page(sources: Sources, path: str | os.PathLike[str]) -> Path:
-    """The same with the prompt, as one file that needs no network."""
+    """The page of an answer with its prompt, as one file that needs no network."""
     title = f"What did {readable(sources.answer)!r} use?"
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
@@ -50,7 +50,7 @@ def sources_page(sources: Sources, path: str | os.PathLike[str]) -> Path:
 
 
 def told(sources: Sources) -> str:
-    """What the numbers say, in a sentence."""
+    """The numbers in one sentence."""
     whole = f"The answer {readable(sources.answer)!r} has log-probability {_number(sources.log_probability)} nats"
     none = f"{_number(sources.without_any)} with all sources masked out"
     if sources.first is None:

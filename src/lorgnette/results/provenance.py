@@ -63,7 +63,7 @@ class Provenance:
     created: str = field(default_factory=_now)
 
     def noted(self, *notes: str) -> "Provenance":
-        """The same with further notes, without duplicates."""
+        """A copy with further notes, without duplicates."""
         return dataclasses.replace(self, notes=tuple(dict.fromkeys((*self.notes, *notes))))
 
     def to_dict(self) -> Json:

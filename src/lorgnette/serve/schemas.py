@@ -69,7 +69,7 @@ class Prediction(Strict):
 
 
 class Without(Strict):
-    """What changes when heads are switched off."""
+    """The effect of switching heads off."""
 
     off: list[tuple[str, int, int]] = Field(description="Stack, layer and head, counted from 0.")
     prediction: Prediction | None
@@ -145,7 +145,7 @@ class ModelState(Strict):
 
 
 class PageState(Strict):
-    """What the page can do."""
+    """What the page offers."""
 
     models: list[ModelState]
     methods: dict[str, str] = Field(description="Explanation methods with a one-line description of each.")
@@ -172,6 +172,6 @@ class CorpusPage(Strict):
 
 
 class Problem(BaseModel):
-    """What was wrong, what was expected, what to do."""
+    """An error: what was wrong, what was expected, what to do."""
 
     detail: Any

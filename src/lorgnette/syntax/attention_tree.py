@@ -56,7 +56,7 @@ class InducedTree:
         return {**asdict(self), "uas": self.uas}
 
     def text(self) -> str:
-        """Both trees as text, the drawn one left, the gold one right; a cross marks a wrong head."""
+        """Both trees as text, the drawn tree on the left, the gold tree on the right; a cross marks a wrong head."""
         left = drawn(self.words, self.predicted, ["" if good else " ✗" for good in self.right])
         right = drawn(self.words, self.gold, [f"  {relation}" for relation in self.relations])
         return "\n".join(beside([self.name, *left], ["gold", *right]))

@@ -111,7 +111,7 @@ def parsed_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
 
 
 def sites_between_words(sites: Sequence[Site], subject: Subject) -> tuple[Site, ...]:
-    """The same, for a lens that is nothing without one."""
+    """The parsed sites, for a lens that needs one."""
     parsed = parsed_sites(sites)
     if not parsed:
         raise UserError(f"{subject.name!r} has no self-attention between the words of a text.")

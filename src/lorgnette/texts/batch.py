@@ -67,7 +67,7 @@ class TokenTexts:
     def of(
         word: Int[Tensor, "batch token"], pieces: tuple[tuple[str, ...], ...], words: tuple[tuple[str, ...], ...]
     ) -> "TokenTexts":
-        """Of texts that are known."""
+        """The token texts of known texts."""
         on_host = word.cpu()
         return TokenTexts(lambda: on_host, lambda: pieces, lambda: words)
 
@@ -241,7 +241,7 @@ class Tokens:
 
     @property
     def on_host(self) -> "Tokens":
-        """The same on the CPU, from before the move, so that nothing waits for a GPU."""
+        """The same tokens on the CPU, kept from before the move, so that nothing waits for a GPU."""
         if self.ids.device.type == "cpu":
             return self
         if self.host is None:
@@ -258,7 +258,7 @@ class Tokens:
         text: TokenTexts | None = None,
         patches: Patches | None = None,
     ) -> "Tokens":
-        """The same with other tensors, or another text."""
+        """A copy with other tensors, or another text."""
         return Tokens(
             self.ids if ids is None else ids,
             self.mask if mask is None else mask,
@@ -269,7 +269,7 @@ class Tokens:
         )
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Tokens":
-        """The same with a function applied to every tensor, for example to move it."""
+        """A copy with a function applied to every tensor, for example to move it."""
         categories = {name: change(where) for name, where in self.categories.items()}
         patches = None if self.patches is None else self.patches.changed(change)
         tokens = Tokens(change(self.ids), change(self.mask), change(self.special), categories, self.text, patches)

@@ -23,7 +23,7 @@ def inner_suffix(path: File) -> str:
 
 
 def existing(file: str | File) -> File:
-    """The same for what may be behind an address, where it was looked for already."""
+    """The same check for a path behind an address, which was already looked up there."""
     return file if isinstance(file, Remote) else existing_file(file)
 
 

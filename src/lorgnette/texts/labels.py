@@ -34,7 +34,7 @@ def matched(corpus: Corpus, classes: Sequence[str], renamed: Mapping[str, str] |
 
 
 def mapping_of(text: str | None) -> dict[str, str]:
-    """What `--labels negative=LABEL_0,positive=LABEL_1` says."""
+    """The mapping in `--labels negative=LABEL_0,positive=LABEL_1`."""
     out = {}
     for part in filter(None, (text or "").split(",")):
         label, equals, name = (piece.strip() for piece in part.partition("="))

@@ -43,7 +43,7 @@ class Patches:
         return tables
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Patches":
-        """The same with a function applied to every tensor."""
+        """A copy with a function applied to every tensor."""
         return Patches(change(self.tile), change(self.frame), change(self.row), change(self.column))
 
 

@@ -44,7 +44,7 @@ class Picture:
 
     @property
     def path(self) -> Path:
-        """Where the file is, if it is below the folder."""
+        """The path of the file, which must be below the folder."""
         assert self.folder is not None
         with outside(f"The picture {self.name!r} cannot be looked for", "Give the path of a file."):
             folder = self.folder.resolve()

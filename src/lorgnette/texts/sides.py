@@ -44,7 +44,7 @@ class WordSpans:
 
     @staticmethod
     def of(words: Sequence[str], between: str = "") -> "WordSpans":
-        """Of words that make up a text, with this between them."""
+        """The spans of words that make up a text, with this separator between them."""
         wide = np.array([len(word) + len(between) for word in words], dtype=np.int64)
         stop = np.cumsum(wide) - len(between)
         return WordSpans(between.join(words), stop - wide + len(between), stop)
@@ -85,7 +85,7 @@ class SideWords:
 
     @staticmethod
     def of(word: Sequence[int], words: Sequence[str]) -> "SideWords":
-        """Of words that are known."""
+        """The words of a side, when they are known."""
         made = SideWords(Sequences(""), lambda texts: [])
         made.found = np.array(word, dtype=np.int64), WordSpans.of(words)
         return made
@@ -156,7 +156,7 @@ class Side:
         return self.text.map[1]
 
     def at(self, places: list[int]) -> "Side":
-        """Some of the pieces: what is left of a text that was cut."""
+        """The pieces at these places: what is left of a text that was cut."""
         types, parts = (None if row is None else _picked(row, places) for row in (self.types, self.parts))
         whole = places if self.places is None else _picked(self.places, places)
         return Side(self.ids[places], self.special[places], self.text, types, parts, whole)

@@ -46,7 +46,7 @@ class Forms:
     def of(
         self, joined: str, start: Int[np.ndarray, " word"], stop: Int[np.ndarray, " word"]
     ) -> Int[np.ndarray, " word"]:
-        """Of the words at these places of a text. Only those that are not in the table become strings."""
+        """The forms of the words at these places of a text. Only those that are not in the table become strings."""
         key = _keys(codes_of(joined), start, stop)
         place = (key >> self.shift).astype(np.int64)
         with self.lock:

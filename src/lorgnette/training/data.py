@@ -29,7 +29,7 @@ Mapper = Callable[[Example, Sequence[str]], Sequence[float]]
 
 @runtime_checkable
 class Reads(Protocol):
-    """What turns examples into items: `Reader`, or `PairReader` of translations."""
+    """Turns examples into items: `Reader`, or `PairReader` for translations."""
 
     def read(self, examples: Iterable[Example]) -> Iterator[tuple[Item, bool]]: ...
 

@@ -71,7 +71,7 @@ class Runs(tuple[Trained, ...]):
 
     @property
     def accuracy_sd(self) -> float | None:
-        """Its standard deviation over seeds, n − 1 in the denominator; None for one seed."""
+        """The standard deviation of the accuracy over seeds, with n − 1 in the denominator; None for one seed."""
         return stdev(run.accuracy for run in self) if len(self) > 1 else None
 
 

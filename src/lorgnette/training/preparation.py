@@ -38,7 +38,7 @@ class Prepared:
     tally_class: ClassVar[type[Tally]] = Tally
 
     def trainer_parts(self) -> Json:
-        """What the Trainer is given to read batches and to score them."""
+        """The Trainer's arguments for reading and scoring batches."""
         return {
             "processing_class": self.builder.tokenizer,
             "data_collator": Collator(self.builder.tokenizer.pad_token_id),
@@ -50,7 +50,7 @@ class Prepared:
         return model(**batch).loss
 
     def described(self, settings: TrainingSettings) -> str:
-        """What will be trained on what, told before it begins; test texts are counted when they are read."""
+        """One line about model and texts, printed before the start; test texts are counted when they are read."""
         names = self.parts.labels
         classes = f" of {len(names)} classes ({', '.join(names[:6])}{' …' if len(names) > 6 else ''})" if names else ""
         return (
@@ -59,11 +59,11 @@ class Prepared:
         )
 
     def more_metrics(self, model: PreTrainedModel, split: str) -> Json:
-        """What is measured of the trained model on "validation" or "test" besides the Trainer's numbers."""
+        """Measures of the trained model on "validation" or "test", besides the Trainer's numbers."""
         return {}
 
     def write(self, folder: Path, record: Json) -> None:
-        """What goes into the folder of a run beside its model and record."""
+        """Write what belongs into the folder of a run beside its model and record."""
         self.builder.tokenizer.save_pretrained(folder)
 
     def bucketed(self, settings: TrainingSettings) -> Any:  # a Bucketed; torch's base class is no type to check

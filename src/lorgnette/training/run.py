@@ -214,7 +214,7 @@ def _trained(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the bars that transformers shows for every file it reads or writes."""
+    """Hide the progress bars that transformers shows for every file it reads or writes."""
     shown = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
     try:

@@ -279,7 +279,7 @@ class TrainKeywords(TrainingSettings):
         return TrainingSettings(**{**base_fields(self), **changes})
 
     def _penalties(self) -> "list[Penalty]":
-        """Those that were given a weight."""
+        """The penalties that were given a weight."""
         from lorgnette.training.penalties import EntropyPenalty, HeuristicPenalty, RationalePenalty
 
         out: list[Penalty] = []

@@ -198,7 +198,7 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
 
 
 def main_input(model: nn.Module) -> str:
-    """What a model reads first."""
+    """The name of a model's first input."""
     name = str(getattr(model, "main_input_name", "input_ids"))
     takes = inspect.signature(model.forward).parameters
     return name if name in takes or "pixel_values" not in takes or "input_ids" in takes else "pixel_values"

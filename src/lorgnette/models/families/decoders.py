@@ -113,7 +113,7 @@ GPTJ = Family(
 
 
 def _bloom_order(layer: nn.Module) -> str:
-    """Some checkpoints add what the norm gave, not what it was given."""
+    """Some checkpoints add the output of the norm to the residual, not its input."""
     return "none" if layer.apply_residual_connection_post_layernorm else "pre"
 
 

@@ -160,7 +160,7 @@ def replace_module(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 
 def keep_outputs(module: Any, index: Sequence[int]) -> None:
-    """Some outputs of a Linear, or of GPT-2's transposed one."""
+    """Keep some outputs of a Linear, or of GPT-2's transposed one."""
     axis = 1 if is_transposed(module) else 0
     module.weight = _some(module.weight, axis, index)
     if module.bias is not None:
@@ -224,7 +224,7 @@ class SideBySide(nn.Module):
 
 
 class OutputBias(nn.Module):
-    """What is left of an output projection without inputs: its bias, for every token."""
+    """An output projection that has lost all inputs: it gives every token its bias."""
 
     weight = None
     bias: nn.Parameter | None

@@ -56,7 +56,7 @@ def _stock_config(pruned: PreTrainedModel) -> PretrainedConfig:
 
 
 def _sizes(pruned: PreTrainedModel) -> Json:
-    """What the config must say of the layers and units that are left."""
+    """The config entries for the remaining layers and units."""
     units, layers = kept_units(pruned), kept_layers(pruned)
     out: Json = {}
     for stack, modules in _stacks(pruned):
@@ -115,7 +115,7 @@ def _own_names(pruned: PreTrainedModel, plain: PreTrainedModel) -> Iterator[tupl
 
 
 def _renamed(name: str, paths: dict[str, str]) -> str:
-    """Of a parameter, its name in the pruned model."""
+    """The name of a parameter in the pruned model."""
     return next((own + name.removeprefix(new) for new, own in paths.items() if name.startswith(new)), name)
 
 

@@ -56,7 +56,7 @@ def _shrink(part: FeedForwardPart, units: Sequence[int]) -> None:
 
 
 def _empty(layer: LayerPart, part: FeedForwardPart) -> None:
-    """Without units, the bias of the second map is what remains."""
+    """A feed-forward part without units only adds the bias of its second map."""
     weight = part.contract.weight
     assert isinstance(weight, Tensor)
     width = int(weight.shape[1 if is_transposed(part.contract) else 0])
@@ -66,7 +66,9 @@ def _empty(layer: LayerPart, part: FeedForwardPart) -> None:
 
 
 class _Skipped(SkippedLayer):
-    """What a removed layer's caller expects of it: the states, and whatever else its kind of layer returns."""
+    """Stands for a removed layer and returns what its caller expects: the states, and whatever else such a layer
+    returns.
+    """
 
     def __init__(self, layer: LayerPart) -> None:
         super().__init__()

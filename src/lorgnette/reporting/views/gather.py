@@ -53,7 +53,7 @@ def document_of(
     target: str | Next | None = None,
     trees: bool = True,
 ) -> Json:
-    """The same of a trace that is there."""
+    """The document of an existing trace."""
     chosen, wanted = methods_of(trace, methods), target_of(trace, target)
     induced = induced_trees(trace) if trees else None
     document = pack(trace, relevance=relevance(trace, chosen, target=wanted), induced=induced)

@@ -112,7 +112,7 @@ class PartGates(HeadGates):
         return self.pressure * over.relu()
 
     def excess(self) -> Float[Tensor, ""]:
-        """By how much the expected cost exceeds the budget of this step, as a share of what can go."""
+        """How far the expected cost is above the budget of this step, as a share of what can be removed."""
         odds = probability_open(self.log_alpha, self.temperature, self.stretch)
         share = (self.parts.cost(odds[self.parts.together.to(odds.device)]) - self.least) / (self.whole - self.least)
         wanted = (self.limit - self.least) / (self.whole - self.least)

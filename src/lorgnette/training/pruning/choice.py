@@ -103,7 +103,7 @@ def _measured(
 
 
 def _doubts(gates: PartGates) -> list[str]:
-    """What the gates have not decided."""
+    """Notes on what the gates have not decided."""
     excess = float(gates.excess().detach())
     if excess <= 0.01:
         return []

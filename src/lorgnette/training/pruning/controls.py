@@ -51,7 +51,7 @@ class Controls:
         return {"chosen": self.chosen, "random": list(self.random), "texts": self.texts, "split": self.split}
 
     def note(self) -> str | None:
-        """What must be said where the choice is no better than chance."""
+        """The note for a choice that is no better than chance."""
         if self.beaten:
             return None
         return (
@@ -73,7 +73,7 @@ class ChoiceControls(Controls):
         return super().record() | {"magnitude": self.magnitude, "free": self.free}
 
     def note(self) -> str | None:
-        """What must be said where random choices, or that by magnitude, do as well."""
+        """The note for a choice that random choices, or the choice by magnitude, match."""
         said = []
         if not self.beaten:
             said.append(

@@ -43,7 +43,7 @@ class Removable:
 
     @cached_property
     def place(self) -> dict[Site, slice]:
-        """Where in the vector the parts of a site are."""
+        """The slice of the vector that holds the parts of a site."""
         out, start = {}, 0
         for site, numbers in self.sites.items():
             out[site] = slice(start, start + len(numbers))
@@ -72,7 +72,7 @@ class Removable:
 
     @property
     def whole(self) -> float:
-        """What everything costs."""
+        """The cost of the whole model."""
         return float(self.cost(torch.ones(len(self.price), dtype=torch.float64)))
 
     def least(self, *, empty: bool) -> float:

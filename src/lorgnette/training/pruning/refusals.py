@@ -53,7 +53,7 @@ def refuse_format(settings: PruningSettings, whole: PreTrainedModel) -> None:
 
 
 def refuse_count(settings: PruningSettings, whole: PreTrainedModel, heads: Mapping[Site, Sequence[int]]) -> None:
-    """What cannot be done with numbers of heads, said before anything is trained."""
+    """Refuse impossible numbers of heads before anything is trained."""
     if not settings.counts_heads:
         return
     modules = {id(each.module) for each in anatomy_of(whole).sites if each.site in heads}

@@ -97,7 +97,7 @@ def remove_parts(
 
 
 def _shared(heads: Mapping[Site, Sequence[int]], sites: Mapping[Site, AttentionSite]) -> dict[Site, Sequence[int]]:
-    """The same, but a module that runs as several layers (ALBERT) loses at all of them what it loses at one."""
+    """A module that runs as several layers (ALBERT) loses the same parts in all of them."""
     by_module: dict[int, list[Site]] = {}
     for site, each in sites.items():
         by_module.setdefault(id(each.module), []).append(site)
@@ -147,7 +147,7 @@ def _kept(heads: Mapping[Site | str, Sequence[int]]) -> Mapping[Site, Sequence[i
 
 
 def _without(model: PreTrainedModel, heads: Iterable[Head | int | Site]) -> dict[Site, list[int]]:
-    """What is left at each site that loses one of these heads."""
+    """The heads that stay at each site that loses one of these heads."""
     if listed(heads) is None:
         raise UserError(f'Heads are a list of names such as ["3.7"]. Got {shown(heads)} instead.')
     names = [heads] if isinstance(heads, str) else list(heads)

@@ -194,7 +194,7 @@ class PruningSettings(TrainingSettings):
             raise UserError("`uniform` leaves the heads as they are: let units or layers go.")
 
     def _refuse_idle(self) -> None:
-        """What was asked for and would change nothing."""
+        """Refuse options that would change nothing."""
         if self.budget and self.rule != "code":
             raise UserError("`rule` decides which gates are closed, a budget fixes how many are: use one of them.")
         if not self.counts_heads and self.over != "mean":
@@ -238,7 +238,7 @@ class PruningSettings(TrainingSettings):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What may go."""
+        """The kinds of part that may be removed."""
         kinds = KINDS if self.only is None else tuple(self.only)
         if self.uniform:
             kinds = tuple(kind for kind in kinds if kind != "heads")

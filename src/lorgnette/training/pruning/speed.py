@@ -80,7 +80,7 @@ class Savings:
 def savings(
     whole: PreTrainedModel, smaller: PreTrainedModel, batch: Mapping[str, Tensor], *, seconds: float | None = None
 ) -> Savings:
-    """Both models counted, and timed on one batch."""
+    """Count the parts of both models, and time them on one batch."""
     texts, tokens = batch["input_ids"].shape
     numbers = [sum(p.numel() for p in model.parameters()) for model in (whole, smaller)]
     sizes = [sum(p.numel() * p.element_size() for p in model.parameters()) for model in (whole, smaller)]

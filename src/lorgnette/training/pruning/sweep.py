@@ -40,7 +40,7 @@ def _pruned(settings: PruningSettings, share: float, tuned: dict[int, Score]) ->
 
 
 def _row(share: float, pruned: Pruned) -> Json:
-    """What the table and the figure say of one budget."""
+    """One budget's row of the table and point of the figure."""
     record = pruned.record
     after = record["metrics"][record["before"]["split"]]
     name = metric(after)
@@ -63,7 +63,7 @@ def _row(share: float, pruned: Pruned) -> Json:
 
 
 def metric(scored: Json) -> str:
-    """What a score is called."""
+    """The name of the score."""
     return next(name for name in ("bleu", "accuracy") if name in scored)
 
 
