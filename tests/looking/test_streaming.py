@@ -89,6 +89,29 @@ def test_all_but_the_head_that_copies_from_far_away_can_stream(tmp_path):
     assert below.tolist() == lowest.tolist() == [[True, True], [False, True]]
 
 
+def test_kvpress_lets_the_same_key_heads_stream(tmp_path):
+    kvpress = pytest.importorskip(
+        "kvpress", reason="kvpress is not installed: pip install --no-deps kvpress cachetools"
+    )
+    subject = tiny_subject("llama")
+    found = lo.stream(
+        subject, repeated(), sinks=1, window=4, loss=0.0, progress=False
+    )  # kvpress has wrapped our kernel
+    heads = found.to_dataframe()
+    assert 0 < found.chosen < len(heads)
+    folder = found.save(tmp_path / "pattern")
+    config = json.loads((folder / "config.json").read_text())
+    pattern = np.loadtxt(folder / "full_attention_heads.tsv", delimiter="\t")
+    press = kvpress.DuoAttentionPress(head_compression_ratio=config["sparsity"])
+    press.load_attention_pattern = lambda model: (config["sink_size"], config["recent_size"], pattern)
+    with press(subject.model):
+        pass
+    assert (press.sink_size, press.recent_size) == (1, 4)
+    chosen = heads[heads["kind"] == "streaming"]
+    theirs = {(layer + 1, head + 1) for layer, head in press.streaming_mask.nonzero().tolist()}
+    assert theirs == set(zip(chosen["layer"], chosen["key_head"], strict=True))
+
+
 def test_in_the_control_no_choice_is_better_than_chance():
     found = lo.stream(copying(control=True), repeated(), sinks=1, window=4, progress=False)
     curve = found.curve()
