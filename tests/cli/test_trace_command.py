@@ -197,3 +197,38 @@ def test_why_prints_what_wrote_the_query_and_the_key(monkeypatch):
     assert [row["key_beyond"] for row in rows] == frame["key_beyond"].tolist()
     for wrong in (("--why", "3,2"), (*ways, "--without", "1.1"), (*ways[:-1], "0")):
         assert CliRunner().invoke(app, ["trace", "gpt2", "the cat sat", *map(str, wrong)]).exit_code == 2
+
+
+def test_paths_prints_the_strongest_edges_and_draws_them(monkeypatch, tmp_path):
+    subject = gpt2()
+    monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)
+    found = lo.paths(subject, "the cat sat", target=lo.Next(" dog"))
+    drawing = tmp_path / "paths.svg"
+    about, header, *lines, where = lorgnette(
+        "gpt2", "the cat sat", "--paths", "--said", " dog", "--figure", drawing
+    ).splitlines()
+    assert about == f"explained: {found.explained} (logit {found.value:.3f})"
+    assert header.split() == ["from", "into", "by", "its", "attribution"]
+    assert [line.split()[-1] for line in lines] == [f"{edge.attribution:+.3f}" for edge in found.edges]
+    assert where == f"The figure is in {drawing}"
+    assert drawing.read_text().startswith("<svg")
+    said = json.loads(lorgnette("gpt2", "the cat sat", "--paths", "--said", " dog", "--json"))
+    assert [row["attribution"] for row in said["edges"]] == [edge.attribution for edge in found.edges]
+    for question in (("--logit-lens",), ("--layer", "2", "--head", "1", "--why", "3")):
+        lorgnette("gpt2", "the cat sat", *question, "--figure", tmp_path / "one.html")
+        assert "<svg" in (tmp_path / "one.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--figure", "a.svg"), "--figure goes with"),
+        (("--paths", "--logit-lens"), "--logit-lens and --paths: one at a time"),
+        (("--paths", "--layer", "1", "--head", "1"), "--paths goes without"),
+        (("--why", "1"), "--why goes with --layer and --head"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused_before_the_model_is_loaded(wrong, message):
+    refused = CliRunner().invoke(app, ["trace", "no-such-model", "the cat", *wrong])
+    assert refused.exit_code == 2
+    assert message in " ".join(refused.output.replace("│", " ").split())

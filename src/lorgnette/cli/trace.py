@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lorgnette.cli import options, prompting
+from lorgnette.cli import options, prompting, questions
 from lorgnette.cli.fields import unpacked
 from lorgnette.types import Json
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lorgnette.explaining import Next
-    from lorgnette.subject import Subject
     from lorgnette.subject.trace import Trace
     from lorgnette.texts.batch import Tokens
-    from lorgnette.texts.example import Example
 
 _LINKS = 10
 _WORD = 8  # columns for a word in the overview
@@ -79,18 +77,10 @@ def trace(
     at: prompting.At = None,
     chat: prompting.Chat = False,
     system: prompting.System = None,
-    logit_lens: Annotated[
-        bool,
-        typer.Option("--logit-lens", help="Print what each layer would predict (language and translation models)."),
-    ] = False,
-    why: Annotated[
-        str | None,
-        typer.Option(
-            metavar="QUERY[,KEY]",
-            help="With --layer and --head: what wrote the query and the key, by positions counted from 1.",
-            show_default="the key with the largest weight",
-        ),
-    ] = None,
+    logit_lens: questions.LogitLens = False,
+    why: questions.WhyPair = None,
+    paths: questions.StrongestPaths = False,
+    figure: questions.FigureFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all weights as JSON.")] = False,
     *,
     opening: options.Opening,
@@ -114,6 +104,7 @@ def trace(
       lorgnette trace ./my-language-model "The cat sat on the" --generate 20
       lorgnette trace ./my-language-model "Paris is in" --logit-lens
       lorgnette trace ./my-language-model "Paris is in" --layer 3 --head 7 --why 3,1
+      lorgnette trace ./my-language-model "Paris is in" --paths --said " France" --figure paths.svg
       lorgnette trace ./my-language-model "Paris is in" --explain attnlrp --said " France" --instead-of " Italy"
       lorgnette trace ./my-language-model "Who wrote Faust?" --chat --generate 40 --html faust.html
     """
@@ -123,27 +114,36 @@ def trace(
 
     if explain and html is None and (without or layer is not None):
         raise typer.BadParameter("--explain goes with --html, or without --without and --layer.")
-    if (class_name, said, instead_of, at) != (None, None, None, None) and not explain and html is None:
-        raise typer.BadParameter("--class, --said, --instead-of and --at go with --explain or --html.")
+    if (class_name, said, instead_of, at) != (None, None, None, None) and not (explain or paths) and html is None:
+        raise typer.BadParameter("--class, --said, --instead-of and --at go with --explain, --paths or --html.")
+    asked = [flag for flag, on in (("--logit-lens", logit_lens), ("--why", why is not None), ("--paths", paths)) if on]
+    if len(asked) > 1:
+        raise typer.BadParameter(f"{' and '.join(asked)}: one at a time.")
+    if figure is not None and not asked:
+        raise typer.BadParameter(
+            "--figure goes with --logit-lens, --why or --paths; --html writes all views of a text."
+        )
+    if asked:
+        located = layer is not None and head is not None
+        if explain or without or html is not None or generate is not None or located != (why is not None):
+            others = "--explain, --without, --html and --generate"
+            raise typer.BadParameter(
+                f"--why goes with --layer and --head, without {others}."
+                if why is not None
+                else f"{asked[0]} goes without {others}, --layer and --head."
+            )
     how = prompting.generation(generate, temperature, top_k, top_p, seed)
     from lorgnette.subject.trace import require_room
 
     subject = opening.load(model)
     wanted = prompting.explained(class_name, said, instead_of, at)
     example = prompting.example(subject, text, pair, target=target, chat=chat, system=system)
-    if logit_lens:
-        if explain or without or layer is not None or html is not None or how is not None:
-            raise typer.BadParameter(
-                "--logit-lens stands alone: leave out --explain, --without, --layer, --html and --generate."
-            )
-        _layer_predictions(subject, example, as_json=as_json)
-        return
-    if why is not None:
-        if layer is None or head is None:
-            raise typer.BadParameter("--why goes with --layer and --head.")
-        if explain or without or html is not None or how is not None:
-            raise typer.BadParameter("--why stands without --explain, --without, --html and --generate.")
-        _why(subject, example, (stack, layer, head), why, as_json=as_json)
+    if asked:
+        if why is not None and layer is not None and head is not None:
+            answer = questions.why(subject, example, (stack, layer, head), why)
+        else:
+            answer = questions.paths(subject, example, wanted) if paths else questions.layers(subject, example)
+        answer.show(subject, example, figure, as_json=as_json)
         return
     if html is not None:
         from lorgnette.reporting.views import write_page
@@ -182,43 +182,6 @@ def trace(
     if links is not None:
         out().print()
         out().print(links)
-
-
-def _layer_predictions(subject: "Subject", example: "Example", *, as_json: bool) -> None:
-    from lorgnette.cli.consoles import out
-    from lorgnette.cli.logit_lens import layer_table
-    from lorgnette.explaining.logit_lens import logit_lens
-
-    found = logit_lens(subject, example)
-    if as_json:
-        rows = found.to_dataframe().to_dict("records")
-        typer.echo(json.dumps({"model": subject.name, "text": example.text, "predictions": rows}, ensure_ascii=False))
-        return
-    out().print(layer_table(found, out().width))
-
-
-def _why(
-    subject: "Subject", example: "Example", head: tuple[str | None, int, int], pair: str, *, as_json: bool
-) -> None:
-    from lorgnette.cli.consoles import out
-    from lorgnette.cli.why import positions, why_table
-    from lorgnette.explaining.why import why
-
-    query, key = positions(pair)
-    stack = head[0] or next(iter(subject.layers))
-    found = why(subject, example, (stack, *head[1:]), query, key)
-    if as_json:
-        rows = found.to_dataframe().to_dict("records")
-        about: Json = {"model": subject.name, "text": example.text, "head": found.head, "query": found.query}
-        about |= {"key": found.key, "score": found.score, "weight": found.weight, "parts": rows}
-        typer.echo(json.dumps(about, ensure_ascii=False))
-        return
-    out().print(
-        f"{found.head}: {found.query} → {found.key}, weight {found.weight:.3f}, score {found.score:.2f}, "
-        f"{float(found.beyond.sum()):.2f} beyond the mean of the row",
-        markup=False,
-    )
-    out().print(why_table(found))
 
 
 def _say_cost(methods: "Sequence[str]") -> None:
