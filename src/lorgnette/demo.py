@@ -44,13 +44,13 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
     command = shlex.join(["lorgnette", "demo", "--out", str(out)])
     results, examples = {}, {}
     for name, looked in (
-        (PRETRAINED, _pretrained(command, progress)),
         ("classifier", _classifier(out, command, progress)),
+        (PRETRAINED, _pretrained(command, progress)),
     ):
         results[name], examples[name] = looked
         folder = results[name].save(out / "runs" / name)
         save_examples(examples[name], folder, next(iter(results[name].values())).provenance.weights_hash)
-    report = Report(results, title="Attention report: MiniLM and the demo classifier", examples=examples)
+    report = Report(results, title="Attention report: the demo classifier and MiniLM", examples=examples)
     page = report.write(out / "report.html")
     sentences = {
         name: [finding for some in by_lens.values() for finding in some] for name, by_lens in report.findings.items()

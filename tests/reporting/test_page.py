@@ -13,9 +13,11 @@ from made import IMAGE, SCRIPT, TEMPLATE, hostile, norms, plugin, weights
 import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.figures.drawing import INK, _clean, _ids, inline_svg
-from lorgnette.reporting import figures, findings, heat_map
+from lorgnette.reporting import figures, figures_of, findings, heat_map
+from lorgnette.reporting.page import MOST_FIGURES
 from lorgnette.reporting.views.page import hashed
 from lorgnette.results import Results
+from lorgnette.results.result import WHOLE_MODEL
 
 # fmt: off
 KNOWN = {
@@ -132,6 +134,55 @@ def test_light_dark_and_print(html):
         assert rule in html
     assert "currentColor" in html
     assert INK not in html
+
+
+def article(html, place=1):
+    return html.split(f'<article id="s{place}">')[1].split("</article>")[0]
+
+
+def test_it_opens_with_what_the_model_is_and_its_first_findings_with_their_figures(html, results):
+    page = article(html)
+    first, rest = page.split('<nav class="contents"')
+    assert "tiny: <b>11</b> heads in <b>3</b> layers." in first
+    by_lens = lo.Report(results).findings["tiny"]
+    # One for each chapter, the lens of the highest rank; what a lens of any kind says comes before both of ours here.
+    opening = [by_lens["plug"][0], by_lens["norms"][0]]
+    texts = [Page(part).text for part in first.split('class="headline')[2:]]
+    assert len(texts) == len(opening)
+    for finding, text in zip(opening, texts, strict=True):
+        assert finding.text in text
+        assert text.count("Numbers") == 1
+        assert finding.text not in Page(rest).text
+    assert first.count("<figure") == 2
+    for lens in ("weights", "norms", "plug"):
+        assert all(one.text in Page(page).text for one in by_lens[lens])
+
+
+def test_the_contents_lead_to_every_part(html):
+    page = article(html)
+    contents = page.split('<nav class="contents"')[1].split("</nav>")[0]
+    linked = re.findall(r'href="#([^"]+)"', contents)
+    sections = re.findall(r'<(?:section|footer) id="([^"]+)"', page)
+    assert set(linked) == {one for one in sections if "-first-" not in one}
+
+
+def test_a_figure_stands_once_and_few_are_unfolded(html, results):
+    page = article(html)
+    names = re.findall(r'<figure id="[^"]+" data-name="([^"]+)"', page)
+    drawn = [f"{lens}-{figure.name}" for lens, result in results.items() for figure in figures_of(result)]
+    assert sorted(names) == sorted(drawn)
+    unfolded = re.sub(r'<details class="rest">.*?</section>', "", page, flags=re.DOTALL)
+    shown = re.findall(r'data-name="(\w+)-', unfolded)
+    assert max(shown.count(lens) for lens in results) <= 1 + MOST_FIGURES
+
+
+def test_a_classifier_comes_before_its_backbone():
+    decides = weights()
+    decides.data.attrs[WHOLE_MODEL] = {"accuracy": 0.9, "loss": 0.3, "texts": 100}
+    html = lo.Report({"backbone": Results([weights()]), "classifier": Results([decides])}).html()
+    assert "<h2>classifier</h2>" in article(html, 1)
+    assert "accuracy <b>0.900</b> (95 % CI" in article(html, 1)
+    assert "<h2>backbone</h2>" in article(html, 2)
 
 
 def test_several_subjects_are_named():

@@ -31,10 +31,14 @@ def decimals(*halves: float, least: int = 2, digits: int = 1) -> int:
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence with named numbers: `Finding("{count} of {heads} heads …", {"count": 38, "heads": 72})`."""
+    """A sentence with named numbers: `Finding("{count} of {heads} heads …", {"count": 38, "heads": 72})`.
+
+    `figure` names the figure of the lens that shows it, if that is not the first.
+    """
 
     template: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    figure: str = ""
 
     @property
     def text(self) -> str:

@@ -16,17 +16,18 @@ from lorgnette.results import Result
 
 @dataclass(frozen=True)
 class Chapter:
-    """Lenses that answer one question of the reader."""
+    """Lenses that answer one question of the reader; `decides` where the question is about decisions of the model."""
 
     name: str
     title: str
+    decides: bool = False
 
 
 READING = Chapter("reading", "What heads attend to, and what it contributes")
 FUNCTION = Chapter("function", "What heads are for")
 GEOMETRY = Chapter("geometry", "Geometry by layer")
-EXPLANATIONS = Chapter("explanations", "Explanations, and how far to trust them")
-PRUNING = Chapter("pruning", "What to prune")
+EXPLANATIONS = Chapter("explanations", "Explanations, and how far to trust them", decides=True)
+PRUNING = Chapter("pruning", "What to prune", decides=True)
 OTHER = Chapter("other", "Other lenses")
 CHAPTERS = (READING, FUNCTION, GEOMETRY, EXPLANATIONS, PRUNING, OTHER)
 """In the order of the page."""
@@ -109,7 +110,9 @@ class LensReport:
     `findings` are asked for one stack at a time. `compared` are the variables that `compare` subtracts: None stands for
     all with a number for every layer, () for none. `changes` compares where a difference of numbers says nothing.
     `meaning` names the options that decide what a number means: runs that differ in one of them are not compared.
-    `table` is what `look` prints of a lens whose numbers are not by head.
+    `table` is what `look` prints of a lens whose numbers are not by head. A page opens with the first findings of the
+    lenses with the highest `rank`, one for each chapter: above 0 is what the model decides by, below 0 what can be said
+    of any model.
     """
 
     title: str
@@ -122,3 +125,4 @@ class LensReport:
     changes: Callable[[Result, Result, tuple[str, str]], Changes] | None = None
     meaning: tuple[str, ...] = ()
     table: Callable[[Result], TextTable] | None = None
+    rank: int = 0

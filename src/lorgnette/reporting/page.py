@@ -22,7 +22,15 @@ from lorgnette.figures.lens_report import Measure
 from lorgnette.figures.width import known_width
 from lorgnette.files import written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
-from lorgnette.reporting.contents import figures_of, findings_of, in_chapters, whole_model
+from lorgnette.reporting.contents import (
+    figures_of,
+    findings_of,
+    head_numbers,
+    in_chapters,
+    opening,
+    what_it_is,
+    whole_model,
+)
 from lorgnette.reporting.examples import saved_examples
 from lorgnette.reporting.views.page import bundle, hashed, inline_json, source
 from lorgnette.results import Result, Results
@@ -49,12 +57,32 @@ class ShownFigure:
 
 @dataclass(frozen=True)
 class Section:
-    """The part of the page for one lens."""
+    """The part of the page for one lens; `rest` and `more` are the findings and figures that are folded away."""
 
     id: str
     title: str
     lens: str
     figures: list[ShownFigure] = field(default_factory=list)
+    more: list[ShownFigure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    rest: list[Finding] = field(default_factory=list)
+    above: str = ""
+
+    @property
+    def folded(self) -> str:
+        """What is folded away: "2 more findings, 3 more figures"."""
+        counts = {"finding": len(self.rest), "figure": len(self.more)}
+        return ", ".join(f"{n} more {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One of the findings that open the page, with the figure that shows it."""
+
+    id: str
+    section: Section
+    finding: Finding
+    shown: ShownFigure | None
 
 
 @dataclass(frozen=True)
@@ -80,6 +108,8 @@ class SubjectPart:
     measures: list[Measure] = field(default_factory=list)
     examples: list[Json] = field(default_factory=list)
     whole_model: Finding | None = None
+    about: Finding | None = None
+    headlines: list[Headline] = field(default_factory=list)
 
     @property
     def first(self) -> str:
@@ -126,7 +156,9 @@ class Report(NotebookDisplay):
 
     def html(self) -> str:
         """The page as HTML."""
-        parts = [self._part(f"s{place}", name) for place, name in enumerate(self.subjects, 1)]
+        # A model that decides comes before one that only reads.
+        names = sorted(self.subjects, key=lambda name: whole_model(self.subjects[name]) is None)
+        parts = [self._part(f"s{place}", name) for place, name in enumerate(names, 1)]
         return rendered("page.html", title=self.title, subjects=parts, views=any(part.examples for part in parts))
 
     def write(self, path: str | os.PathLike[str]) -> Path:
@@ -137,17 +169,22 @@ class Report(NotebookDisplay):
         return Path(path)
 
     def _part(self, place: str, name: str) -> SubjectPart:
-        results, examples = self.subjects[name], self.examples.get(name, [])
+        results, examples, found = self.subjects[name], self.examples.get(name, []), self.findings[name]
         origins = list({repr(result.provenance): result.provenance for result in results.values()}.values())
-        chapters = []
+        first = {key: f"{place}-first-{number}" for number, key in enumerate(opening(results, found), 1)}
+        chapters: list[ChapterPart] = []
+        headlines: dict[str, Headline] = {}
         for chapter, results_in in in_chapters(results).items():
-            here = f"{place}-{chapter.name}"
-            sections = [_section(f"{here}-{position}", *item) for position, item in enumerate(results_in.items(), 1)]
-            sentences = [finding for lens in results_in for finding in self.findings[name][lens]]
-            chapters.append(ChapterPart(here, chapter.title, sentences, sections))
-        cards = atlas(results, examples)
-        heads, whole = head_count(results), whole_model(results)
-        return SubjectPart(place, name, origins, chapters, heads, cards, measures(results), examples, whole)
+            here, sections = f"{place}-{chapter.name}", []
+            for position, (key, result) in enumerate(results_in.items(), 1):
+                section, headline = _section(f"{here}-{position}", key, result, found[key], first.get(key, ""))
+                sections.append(section)
+                headlines |= {key: headline} if headline else {}
+            chapters.append(ChapterPart(here, chapter.title, [], sections))
+        return SubjectPart(
+            place, name, origins, chapters, head_count(results), atlas(results, examples), measures(results), examples,
+            whole_model(results), what_it_is(name, results), [headlines[key] for key in first],
+        )  # fmt: skip
 
 
 def figures(
@@ -240,9 +277,27 @@ def _examples(source: Source, named: Mapping[str, Results], given: Examples | No
     return {name: [dict(document) for document in documents] for name, documents in given.items()}
 
 
-def _section(here: str, key: str, result: Result) -> Section:
-    shown = [shown_figure(f"{here}-{k}", figure) for k, figure in enumerate(figures_of(result), 1)]
-    return Section(here, lenses.report_of(result.lens).title, key, shown)
+MOST_FIGURES, MOST_FINDINGS = 2, 2
+"""Of one lens; what else it has is folded away."""
+
+
+def _section(
+    here: str, key: str, result: Result, findings: list[Finding], first: str
+) -> tuple[Section, Headline | None]:
+    """What one lens found; where `first` is an id, without its first finding and the figure of it, a headline."""
+    figures, shows = figures_of(result), -1
+    if first and figures:
+        wanted = findings[0].figure
+        shows = next((k for k, one in enumerate(figures) if wanted and one.name.startswith(wanted)), 0)
+    shown = [shown_figure(f"{here}-{k}", figure) for k, figure in enumerate(figures, 1)]
+    left = [one for k, one in enumerate(shown) if k != shows]
+    said = findings[1:] if first else findings
+    section = Section(
+        here, lenses.report_of(result.lens).title, key, left[:MOST_FIGURES], left[MOST_FIGURES:],
+        said[:MOST_FINDINGS], said[MOST_FINDINGS:], first,
+    )  # fmt: skip
+    headline = Headline(first, section, findings[0], shown[shows] if shows >= 0 else None) if first else None
+    return section, headline
 
 
 def shown_figure(place: str, figure: Figure) -> ShownFigure:
@@ -265,11 +320,8 @@ def _cell(value: object) -> str:
 
 def head_count(results: Results) -> int | None:
     """Heads that were seen, if a result has a number for each of them."""
-    for result in results.values():
-        for array in result.data.data_vars.values():
-            if {"layer", "head"} <= set(array.dims) <= {"stack", "layer", "head"} and array.dtype.kind == "f":
-                return int(array.notnull().sum())
-    return None
+    there = head_numbers(results)
+    return None if there is None else int(there.notnull().sum())
 
 
 def _title(named: Mapping[str, Results]) -> str:

@@ -69,4 +69,5 @@ REPORT = LensReport(
     compared=(),
     roles=roles,
     meaning=("by", "smoothing"),
+    rank=-4,
 )

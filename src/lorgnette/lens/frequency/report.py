@@ -58,4 +58,5 @@ REPORT = LensReport(
     findings=findings,
     compared=(Compared("spearman", "rank correlation with rarity"),),
     meaning=("ranks", "language", "specials"),
+    rank=-5,
 )

@@ -113,4 +113,5 @@ REPORT = LensReport(
         Compared("sim", "similarity within a text"),
     ),
     meaning=("specials", "least"),
+    rank=-3,
 )

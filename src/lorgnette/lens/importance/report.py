@@ -171,4 +171,5 @@ REPORT = LensReport(
         Compared("sensitivity", "sensitivity |∂loss/∂gate|"),
     ),
     cards=cards,
+    rank=2,
 )

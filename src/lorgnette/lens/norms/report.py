@@ -173,4 +173,5 @@ REPORT = LensReport(
     ),
     cards=cards,
     meaning=("by",),
+    rank=-1,
 )

@@ -182,4 +182,5 @@ REPORT = LensReport(
     findings=findings,
     meaning=("share", "top", "gold", "perturbation", "class_name"),
     table=table,
+    rank=3,
 )

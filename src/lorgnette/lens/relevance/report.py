@@ -79,4 +79,5 @@ REPORT = LensReport(
     compared=(Compared("relevance", "relevance of a head"), Compared("layer_share", "relevance of a layer")),
     cards=cards,
     meaning=("method", "target"),
+    rank=1,
 )

@@ -210,4 +210,5 @@ REPORT = LensReport(
     changes=changes,
     meaning=("ranks",),
     table=table,
+    rank=1,
 )

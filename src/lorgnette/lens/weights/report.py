@@ -68,10 +68,14 @@ def sinks(result: Result) -> Finding | None:
     count, total = len(above(by_kind[most])), len(heads(by_kind[most]))
     numbers = {"count": count, "heads": total, "mean": float(by_kind[most].mean()), "kind": the_category(most)}
     if count == 0:
-        return Finding("No head puts more than half of its attention on {kind} (mean over heads: {mean:.0%}).", numbers)
+        return Finding(
+            "No head puts more than half of its attention on {kind} (mean over heads: {mean:.0%}).", numbers, "mass"
+        )
     verb = "puts more than half of its" if count == 1 else "put more than half of their"
     return Finding(
-        f"{{count}} of {{heads}} heads {verb} attention on {{kind}} (mean over all heads: {{mean:.0%}}).", numbers
+        f"{{count}} of {{heads}} heads {verb} attention on {{kind}} (mean over all heads: {{mean:.0%}}).",
+        numbers,
+        "mass",
     )
 
 
@@ -84,7 +88,9 @@ def on_special(result: Result) -> Finding | None:
         return None
     verb = "puts more than half of its" if count == 1 else "put more than half of their"
     return Finding(
-        f"{{special}} of {{heads}} heads {verb} attention on {_specials(result)}.", {"special": count, "heads": total}
+        f"{{special}} of {{heads}} heads {verb} attention on {_specials(result)}.",
+        {"special": count, "heads": total},
+        "mass",
     )
 
 
@@ -112,7 +118,7 @@ def neighbours(result: Result, kind: str) -> Finding | None:
     named = named_above(readers[:NAMED]) + (" …" if len(readers) > NAMED else "")
     numbers = {"count": len(readers), "named": named, "what": NEIGHBOURS[kind]}
     verb = "head attends" if len(readers) == 1 else "heads attend"
-    return Finding(f"{{count}} {verb} mostly to {{what}} (mean weight above 0.5): {{named}}.", numbers)
+    return Finding(f"{{count}} {verb} mostly to {{what}} (mean weight above 0.5): {{named}}.", numbers, "mass")
 
 
 def most_confident(result: Result) -> Finding | None:
@@ -136,7 +142,7 @@ def most_confident(result: Result) -> Finding | None:
     numbers = {"named": named, "confidence": top[0].value, "name": names[best.place], "half": best.half}
     if best.comparable and len(names) > 1:
         words += f" Head {{name}} (± {{half:.{decimals(best.half)}f}}) is{best.beside(names).removeprefix(',')}."
-    return Finding(words, numbers)
+    return Finding(words, numbers, "confidence")
 
 
 def focus(result: Result) -> Finding | None:
@@ -152,6 +158,7 @@ def focus(result: Result) -> Finding | None:
         f"Attention is broadest in layer {{broad}} (normalised entropy {{most:{form}}}{broad.beside(names)}) and most "
         f"focused in layer {{narrow}} ({{least:{form}}}{narrow.beside(names, 'below')}).",
         numbers,
+        "entropy_by_layer",
     )
 
 
@@ -172,4 +179,5 @@ REPORT = LensReport(
     ),
     cards=cards,
     meaning=("by",),
+    rank=-2,
 )
