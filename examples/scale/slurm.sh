@@ -11,4 +11,4 @@ array=$(sbatch --parsable --array="1-$SHARDS" --gpus-per-task=1 --ntasks=1 --wra
     python -m lorgnette look "$MODEL" -c "$CORPUS" --lens "$LENSES" --batch-tokens 32768 \
         --shard "$SLURM_ARRAY_TASK_ID/$SHARDS" --out "$OUT.parts/$SLURM_ARRAY_TASK_ID" --resume')
 
-sbatch --dependency="afterok:$array" --ntasks=1 --wrap 'python -m lorgnette merge "$OUT.parts"/* --out "$OUT"'
+sbatch --dependency="afterok:$array" --kill-on-invalid-dep=yes --ntasks=1 --wrap 'python -m lorgnette merge "$OUT.parts"/* --out "$OUT"'

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny
 import xarray as xr
 from processes import ranks, run
-from tiny import TREEBANK, classifier
 from tiny.subjects import examples, subject
 
 import lorgnette as lo
@@ -105,37 +105,52 @@ import torch
 from lorgnette.lens.gating import lens as gating
 from lorgnette.lens.probes import probe
 from lorgnette.looking.passes import Passes
-from tiny import TREEBANK, classifier
+import tiny
 
-where, how = sys.argv[1:]
+where, how, model, texts, lenses = sys.argv[1:]
 take, drawn_rows = Passes.take, gating.drawn_rows
 gating.drawn_rows = lambda texts, steps, *rest: drawn_rows(texts, min(steps, 2), *rest)
 probe.LEAST_STEPS = 20
 
 def stopped(self, encoded, batch=None, number=0):
-    if how == "stop" and number == 1 and any(lens.name == "removal" for lens in self.driver.lenses):
+    itself = lenses != "all" or any(lens.name == "removal" for lens in self.driver.lenses)
+    if how == "stop" and number == 1 and itself:
         raise KeyboardInterrupt
     take(self, encoded, batch, number)
 
 Passes.take = stopped
 torch.set_num_threads(1)
-lo.look(classifier(), TREEBANK, "all", batch_tokens=20, progress=False, out=where, resume=how == "resume")
+subject = getattr(tiny, model)()
+lo.look(subject, getattr(tiny, texts), lenses, batch_tokens=20, progress=False, out=where, resume=how == "resume")
 """
+GROUPS = {
+    "all": ("classifier", "TREEBANK", "all"),
+    "translation": ("marian", "EXAMPLES", "alignment,logitlens"),
+    "generation": ("gpt2", "PROMPTS", "sources,context:sinks=1,windows=2+4,window=3"),
+    "pairs": ("classifier", "EXAMPLES", "patching"),
+}
 
 
 @pytest.mark.usefixtures("few_steps")
-def test_every_lens_stopped_in_two_processes_and_resumed_in_three(tmp_path):
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_lens_stopped_in_two_processes_and_resumed_in_three(tmp_path, group):
     """In the pass of the lenses themselves, after the one for what some of them need first."""
+    model, texts, lenses = GROUPS[group]
     for how, count, status in (("stop", 2, 1), ("resume", 3, 0)):
-        for done in ranks(count, "-c", EVERY, str(tmp_path / "run"), how, cwd=Path(__file__).parents[1]):
+        words = (str(tmp_path / "run"), how, model, texts, lenses)
+        for done in ranks(count, "-c", EVERY, *words, cwd=Path(__file__).parents[1]):
             assert done.returncode == status, done.stderr[-3000:]
         if how == "stop":
-            assert sum(file.suffix == ".safetensors" for file in (tmp_path / ".run.unfinished").iterdir()) == 4
-    lo.look(classifier(), TREEBANK, "all", batch_tokens=20, progress=False, out=tmp_path / "one")
+            files = [file.name for file in (tmp_path / ".run.unfinished").glob("*.safetensors")]
+            assert sorted(files)[-2:] == ["states-0.safetensors", "states-1.safetensors"]
+    subject, given = getattr(tiny, model)(), getattr(tiny, texts)
+    lo.look(subject, given, lenses, batch_tokens=20, progress=False, out=tmp_path / "one")
     expected, found = (lo.Results.load(tmp_path / name) for name in ("one", "run"))
     assert list(found) == list(expected)
-    assert len(found) > 20
+    if group == "all":
+        others = {name.partition(":")[0] for _, _, several in GROUPS.values() for name in several.split(",")}
+        assert {*found, *others} >= set(lo.lens.OURS)
     for name in found:
         one, three = (each[name].data.drop_vars("seconds_per_text", errors="ignore") for each in (expected, found))
         xr.testing.assert_allclose(one, three, rtol=1e-9, atol=1e-12)
-        assert found[name].provenance.texts == len(TREEBANK)
+        assert found[name].provenance.texts == expected[name].provenance.texts > 0

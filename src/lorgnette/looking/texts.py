@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice
+from itertools import chain, cycle, islice, repeat
 
 import numpy as np
 import torch
@@ -61,6 +61,10 @@ class Share:
     def numbers(self, texts: int) -> range:
         """The numbers of the share's texts, of a corpus with this many."""
         return range(self.number, texts + 1, self.of)
+
+    def turns(self) -> Iterator[bool]:
+        """For each text of the corpus, whether it belongs to it; without end."""
+        return chain(repeat(False, self.number - 1), cycle(chain([True], repeat(False, self.of - 1))))
 
     def split(self, number: int, of: int) -> "Share":
         """The part of this share that one of several processes analyses."""
@@ -145,7 +149,7 @@ class TokenizedTexts:
         if share == self._complete:
             yield from ((number, text.example) for number, text in sorted(self._held.items()))
             return
-        for number, item in islice(enumerate(self.corpus, 1), share.number - 1, None, share.of):
+        for number, item in islice(enumerate(self._some(share), 1), share.number - 1, None, share.of):
             held = self._held.get(number)
             yield number, _example(item, number) if held is None else held.example
 
@@ -158,7 +162,7 @@ class TokenizedTexts:
         if share == self._complete:
             yield from (None if number in done else text for number, text in sorted(self._held.items()))
             return
-        items = islice(enumerate(self._items(), 1), share.number - 1, None, share.of)
+        items = islice(enumerate(self._items(share), 1), share.number - 1, None, share.of)
         while some := list(islice(items, TOGETHER)):
             known = {number for number, _ in some if number in done or number in self._held}
             new = [_example(item, number) for number, item in some if number not in known]
@@ -176,18 +180,23 @@ class TokenizedTexts:
         if len(self._held) == len(numbers) and all(map(self._held.__contains__, numbers)):
             self._complete = share
 
-    def _items(self) -> Iterator[Example | str]:
-        """What the corpus has. Shards of what can be read only once are known by what each of them has read of it."""
+    def _some(self, share: Share) -> Iterable[Example | str | None]:
+        """What the corpus has; None may stand for what is not in the share."""
+        return self.corpus.some(share.turns()) if isinstance(self.corpus, Corpus) else self.corpus
+
+    def _items(self, share: Share) -> Iterator[Example | str | None]:
+        """The same, counted. Shards of what can be read only once are known by what each of them has read of it."""
         hashing, number = self.share is not None and self.once, 0
-        for number, item in enumerate(self.corpus, 1):
+        for number, item in enumerate(self._some(share), 1):
             if hashing:
                 self._read.update(("\n" * (number > 1) + repr(item)).encode())
             yield item
         self.size = number
 
 
-def _example(item: Example | str, number: int) -> Example:
+def _example(item: Example | str | None, number: int) -> Example:
     refuse_no_text(item, number)
+    assert item is not None
     return item if isinstance(item, Example) else Example(f"text {number}", item)
 
 

@@ -5,7 +5,7 @@ import heapq
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 from lorgnette.display import Facts
@@ -13,6 +13,10 @@ from lorgnette.errors import UserError
 from lorgnette.texts.example import Example
 
 Labels = tuple[str, ...] | None
+Turns = Iterator[bool]
+"""For each text in turn, whether somebody wants it."""
+Some = Callable[[Turns], Iterator[Example | None]]
+"""Reads a source: its texts in their order, None for each that nobody wants."""
 
 
 class Corpus(Facts):
@@ -35,11 +39,13 @@ class Corpus(Facts):
         labels: Labels | Callable[[], Labels] = None,
         source: Callable[[], Iterable[bytes]] | None = None,
         skipped: list[str] | None = None,
+        some: Some | None = None,
     ):
         self.name = name
         self.split = split
         self.skipped: list[str] = [] if skipped is None else skipped
         self._read = read
+        self._some = some  # reads without turning into examples what nobody wants
         self._labels = labels
         self._source = source  # the bytes that identify the content; without it the examples themselves are hashed
         self._fingerprint: str | None = None
@@ -55,6 +61,15 @@ class Corpus(Facts):
 
     def __iter__(self) -> Iterator[Example]:
         return iter(self._read())
+
+    def some(self, wanted: Turns) -> Iterator[Example | None]:
+        """Its texts in their order, None for each that is not wanted: where its reader can, that text is not parsed.
+
+        One item of `wanted` is taken for each text, and no more.
+        """
+        if self._some is not None:
+            return self._some(wanted)
+        return (example if turn else None for example, turn in zip(self, wanted, strict=False))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the corpus with its examples: its source may not exist where it is unpickled."""
@@ -89,7 +104,7 @@ class Corpus(Facts):
 
     def take(self, n: int) -> "Corpus":
         """The first n examples (all of them when there are fewer)."""
-        return Corpus(**self._derived(lambda: islice(self, _count(n)), f"take {n}"))._at_most(n)
+        return Corpus(**self._taken(n))._at_most(n)
 
     def _at_most(self, n: int | None) -> "Corpus":
         self.most = n
@@ -105,7 +120,11 @@ class Corpus(Facts):
     def named(self, name: str) -> "Corpus":
         """The same examples with another name."""
         fields = self._derived(lambda: self, f"named {name}")
-        return Corpus(**{**fields, "name": name})._at_most(self.most)
+        return Corpus(**{**fields, "name": name, "some": self.some})._at_most(self.most)
+
+    def _taken(self, n: int) -> dict[str, Any]:
+        fields = self._derived(lambda: islice(self, _count(n)), f"take {n}")
+        return {**fields, "some": lambda wanted: islice(self.some(wanted), _count(n))}
 
     def _derived(self, read: Callable[[], Iterable[Example]], how: str) -> dict[str, Any]:
         """Arguments for a corpus derived from this one, which differs in the order or number of examples alone."""
@@ -149,12 +168,11 @@ class SizedCorpus(Corpus):
         return self._size
 
     def take(self, n: int) -> "SizedCorpus":
-        fields = self._derived(lambda: islice(self, _count(n)), f"take {n}")
-        return SizedCorpus(**fields, size=min(n, self._size))
+        return SizedCorpus(**self._taken(n), size=min(n, self._size))
 
     def named(self, name: str) -> "SizedCorpus":
         fields = self._derived(lambda: self, f"named {name}")
-        return SizedCorpus(**{**fields, "name": name}, size=self._size)
+        return SizedCorpus(**{**fields, "name": name, "some": self.some}, size=self._size)
 
 
 class _Shuffled(Corpus):
@@ -177,6 +195,11 @@ class _Shuffled(Corpus):
 
     def take(self, n: int) -> Corpus:
         return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))._at_most(n)
+
+
+def whole(some: Some) -> Iterator[Example]:
+    """All texts of a source."""
+    return (example for example in some(repeat(True)) if example is not None)
 
 
 def _unpickled(

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -81,10 +82,32 @@ def lines(file: File) -> Iterator[tuple[int, str]]:
 
     Lines end at "\\n" only: text may hold U+2028, form feeds and other characters that `str.splitlines` cuts at.
     """
+    for number, raw in _numbered(file):
+        yield number, decoded(raw, f"{file}, line {number}", first=number == 1)
+
+
+def filled_lines(file: File, wanted: Iterator[bool]) -> Iterator[tuple[int, str | None]]:
+    """The lines that are not blank, None for each that is not wanted: it is not decoded."""
+    for number, raw in _numbered(file):
+        line = None if _SHOWS.match(raw) else decoded(raw, f"{file}, line {number}", first=number == 1)
+        if line is not None and not line.strip():
+            continue
+        if not next(wanted):
+            yield number, None
+        else:
+            yield number, decoded(raw, f"{file}, line {number}", first=number == 1) if line is None else line
+
+
+_SHOWS = re.compile(rb"[ \t]*[!-~]")
+"""The beginning of a line that is not blank, whatever follows; what begins otherwise is decoded to know."""
+
+
+def _numbered(file: File) -> Iterator[tuple[int, bytes]]:
+    """Each line with its number, as it is stored."""
     number = 0
     try:
         for number, raw in enumerate(_bounded(file), 1):
-            yield number, decoded(raw, f"{file}, line {number}", first=number == 1)
+            yield number, raw
     except OSError as broken:
         if broken.errno is None and file.suffix.lower() in COMPRESSED:
             raise _damaged(file, number, broken) from broken
@@ -104,11 +127,14 @@ def _damaged(file: File, number: int, broken: Exception) -> UserError:
 def _bounded(file: File) -> Iterator[bytes]:
     """The lines of a file: none too long, not too many blank, and not more than texts can unpack to."""
     blank, unpacked = 0, Unpacked(file)
+    packed = file.suffix.lower() in COMPRESSED
     with open_bytes(file) as opened:
         while raw := opened.readline(LONGEST_LINE + 1):
-            refuse_long(len(raw), f"{file}: a line")
-            unpacked.add(len(raw))
-            blank = 0 if raw.strip() else blank + 1
+            if len(raw) > LONGEST_LINE:
+                refuse_long(len(raw), f"{file}: a line")
+            if packed:
+                unpacked.add(len(raw))
+            blank = blank + 1 if raw.isspace() else 0
             if blank > MOST_BLANK:
                 raise UserError(f"{file}: more than {MOST_BLANK:,} blank lines in a row; expected texts.")
             yield raw

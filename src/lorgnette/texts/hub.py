@@ -1,17 +1,20 @@
 """Objects of the `datasets` library, and data sets of the Hugging Face hub."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from lorgnette.errors import UserError, near, optional
 from lorgnette.texts.columns import Columns
-from lorgnette.texts.corpus import Corpus, SizedCorpus
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import KINDS
 from lorgnette.types import Json, Row
 
 GIVE_A_FILE = f"Give the path of a file ({KINDS}) or of a saved data set instead."
+TOGETHER = 4096
+"""Rows of a `datasets.Dataset` among which those that are wanted are selected at a time."""
 
 
 def dataset_corpus(
@@ -30,13 +33,19 @@ def dataset_corpus(
     label_names = _class_names(dataset, columns.label)
 
     def located() -> Iterator[tuple[str, Any]]:
-        for number, row in enumerate(dataset):
-            yield f"{where}, row {number}", row if isinstance(row, Mapping | Example) else {columns.text: row}
+        return (located_row(number, row) for number, row in enumerate(dataset))
 
-    def read() -> Iterator[Example]:
+    def located_row(number: int, row: Any) -> tuple[str, Any]:
+        return f"{where}, row {number}", row if isinstance(row, Mapping | Example) else {columns.text: row}
+
+    def some(wanted: Turns) -> Iterator[Example | None]:
         # A ClassLabel column holds indices already; any other column holds the classes themselves.
         classes = {str(i) if label_names else label: i for i, label in enumerate(corpus.labels or ())}
-        for number, (place, row) in enumerate(located()):
+        for number, row in enumerate(_in_turn(dataset, wanted)):
+            if row is None:
+                yield None
+                continue
+            place, row = located_row(number, row)
             if label_names and row.get(columns.label) == -1:  # how `datasets` writes "no label"
                 row = {**row, columns.label: None}
             yield row if isinstance(row, Example) else columns.example(row, place, number, classes)
@@ -45,15 +54,28 @@ def dataset_corpus(
         return label_names or (columns.labels(located()) if columns.label else None)
 
     known = getattr(dataset, "_fingerprint", None)
-    fields: Json = {"split": split, "labels": labels}
+    fields: Json = {"split": split, "labels": labels, "some": some}
     if known is not None:
         fields["source"] = lambda: [known.encode(), repr(columns).encode()]
     corpus: Corpus
     if isinstance(dataset, Sized):
-        corpus = SizedCorpus(where, read, size=len(dataset), **fields)
+        corpus = SizedCorpus(where, lambda: whole(some), size=len(dataset), **fields)
     else:
-        corpus = Corpus(where, read, **fields)
+        corpus = Corpus(where, lambda: whole(some), **fields)
     return corpus
+
+
+def _in_turn(dataset: Any, wanted: Turns) -> Iterator[Any]:
+    """The rows of a data set, None for each that is not wanted: of a `datasets.Dataset`, it is not read."""
+    select = getattr(dataset, "select", None) if hasattr(dataset, "_fingerprint") else None
+    if select is None:  # no `datasets.Dataset`
+        yield from (row if turn else None for row, turn in zip(dataset, wanted, strict=False))
+        return
+    for start in range(0, len(dataset), TOGETHER):
+        turns = list(islice(wanted, min(TOGETHER, len(dataset) - start)))
+        chosen = [start + number for number, turn in enumerate(turns) if turn]
+        rows = iter(select(chosen)) if chosen else iter(())
+        yield from (next(rows) if turn else None for turn in turns)
 
 
 def _rows(table: Any, columns: Columns) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lorgnette.errors import UserError, near
-from lorgnette.texts.corpus import Corpus, SizedCorpus
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
 from lorgnette.texts.example import Example
 
 
@@ -25,11 +25,14 @@ def matched(corpus: Corpus, classes: Sequence[str], renamed: Mapping[str, str] |
     if places == tuple(range(len(labels))):
         return corpus
 
-    def read() -> Iterator[Example]:
-        for example in corpus:
-            yield example if example.label is None else replace(example, label=places[example.label])
+    def some(wanted: Turns) -> Iterator[Example | None]:
+        for example in corpus.some(wanted):
+            if example is None or example.label is None:
+                yield example
+            else:
+                yield replace(example, label=places[example.label])
 
-    fields = {**corpus._derived(read, f"labels {places}"), "labels": tuple(classes)}
+    fields = {**corpus._derived(lambda: whole(some), f"labels {places}"), "labels": tuple(classes), "some": some}
     return SizedCorpus(**fields, size=len(corpus)) if isinstance(corpus, SizedCorpus) else Corpus(**fields)
 
 

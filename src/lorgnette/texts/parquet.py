@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from lorgnette.errors import UserError, optional, outside
 from lorgnette.texts.columns import Columns
@@ -15,8 +16,11 @@ BUFFER = 1 << 20
 FETCH = "Is it a whole Parquet file?"
 
 
-def parquet_rows(file: File, columns: Columns) -> Iterator[tuple[int, Row]]:
-    """Rows with their numbers from 0, as `datasets` and pandas count them. Columns that hold bytes are not read."""
+def parquet_rows(file: File, columns: Columns, wanted: Iterator[bool]) -> Iterator[tuple[int, Row | None]]:
+    """Rows with their numbers from 0, as `datasets` and pandas count them; None for each that is not wanted.
+
+    Columns that hold bytes are not read.
+    """
     with _opened(file) as table:
         names = _text_columns(table.schema_arrow, file, columns)
         with outside(f"{file} cannot be read", FETCH):
@@ -25,14 +29,17 @@ def parquet_rows(file: File, columns: Columns) -> Iterator[tuple[int, Row]]:
         while True:
             with outside(f"{file}: damaged after row {number}", FETCH):
                 batch = next(batches, None)
-                rows = [] if batch is None else batch.to_pylist()
+                turns = [] if batch is None else list(islice(wanted, batch.num_rows))
+                chosen = [place for place, turn in enumerate(turns) if turn]
+                rows = iter(batch.take(chosen).to_pylist() if batch is not None and chosen else [])
             if batch is None:
                 return
-            for row in rows:
+            for turn in turns:
+                row = next(rows) if turn else {}
                 for name, value in row.items():
                     if isinstance(value, str):
                         refuse_long(len(value), f"{file}, row {number}: column {name!r}", "Divide it into texts.")
-                yield number, row
+                yield number, row if turn else None
                 number += 1
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from lorgnette.errors import UserError
 from lorgnette.texts.columns import class_order
-from lorgnette.texts.corpus import Corpus, SizedCorpus
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
 from lorgnette.texts.example import Example
 from lorgnette.texts.remote import addresses, is_address
 
@@ -41,14 +41,17 @@ def several_corpus(pattern: str, files: Sequence[str], opened: Callable[[str], C
     short = {file: PurePath(file).relative_to(folder).as_posix() for file in files}
     skipped: list[str] = []
 
-    def read() -> Iterator[Example]:
+    def some(wanted: Turns) -> Iterator[Example | None]:
         classes = {label: number for number, label in enumerate(corpus.labels or ())}
         skipped.clear()
         for file in files:
             one = opened(file)
             if isinstance(one, SizedCorpus) and len(one) == 0:
                 continue  # who writes in parallel may leave a part without rows
-            for example in one:
+            for example in one.some(wanted):
+                if example is None:
+                    yield None
+                    continue
                 label = None if example.label is None or not one.labels else classes[one.labels[example.label]]
                 yield replace(example, id=f"{short[file]}:{example.id}", label=label)
             skipped.extend(f"{short[file]}:{id}" for id in one.skipped)
@@ -61,13 +64,14 @@ def several_corpus(pattern: str, files: Sequence[str], opened: Callable[[str], C
         "labels": labels,
         "source": lambda: (opened(file).fingerprint().encode() for file in files),
         "skipped": skipped,
+        "some": some,
     }
     sizes = [] if is_address(pattern) else _sizes(files, opened)
     corpus: Corpus
     if sizes:
-        corpus = SizedCorpus(PurePath(pattern).name, read, size=sum(sizes), **fields)
+        corpus = SizedCorpus(PurePath(pattern).name, lambda: whole(some), size=sum(sizes), **fields)
     else:
-        corpus = Corpus(PurePath(pattern).name, read, **fields)  # type: ignore[arg-type]
+        corpus = Corpus(PurePath(pattern).name, lambda: whole(some), **fields)  # type: ignore[arg-type]
     return corpus
 
 

@@ -4,13 +4,14 @@ import csv
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
-from lorgnette.texts.corpus import Corpus, SizedCorpus
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import LONGEST_LINE, File, content, existing, inner_suffix, lines
+from lorgnette.texts.files import LONGEST_LINE, File, content, existing, filled_lines, inner_suffix, lines
 from lorgnette.texts.parquet import number_of_rows, parquet_rows
 from lorgnette.texts.pictures import Picture
 from lorgnette.texts.webdataset import tar_rows
@@ -26,36 +27,46 @@ def table_corpus(path: str | File, columns: Columns, *, name: str | None = None)
     suffix = inner_suffix(file)
     called = {".parquet": "row", ".tar": "sample"}.get(suffix, "line")
 
-    def rows() -> Iterator[tuple[int | str, Row]]:
+    def rows(wanted: Turns) -> Iterator[tuple[int | str, Row | None]]:
         if suffix == ".parquet":
-            return parquet_rows(file, columns)
+            return parquet_rows(file, columns, wanted)
+        if suffix in (".jsonl", ".ndjson"):
+            return some_jsonl_rows(file, wanted)
         if suffix == ".tar":
-            return tar_rows(file, columns, skipped)
-        return {".csv": csv_rows, ".tsv": tsv_rows}.get(suffix, jsonl_rows)(file)
+            return only_wanted(tar_rows(file, columns, skipped), wanted)
+        return only_wanted({".csv": csv_rows, ".tsv": tsv_rows}[suffix](file), wanted)
 
     def located() -> Iterator[tuple[str, Row]]:
-        return ((f"{file}, {called} {number}", row) for number, row in rows())
+        return ((f"{file}, {called} {number}", row) for number, row in rows(repeat(True)) if row is not None)
 
     def labels() -> tuple[str, ...] | None:
         return columns.labels(located()) if columns.label else None
 
-    def read() -> Iterator[Example]:
+    def some(wanted: Turns) -> Iterator[Example | None]:
         classes = {label: index for index, label in enumerate(corpus.labels or ())}
         any_yet = False
-        for number, row in rows():
+        for number, row in rows(wanted):
             any_yet = True
+            if row is None:
+                yield None
+                continue
             example = columns.example(row, f"{file}, {called} {number}", number, classes)
             yield _pictured(example, row, file) if suffix == ".jsonl" else example
         if not any_yet:
             raise UserError(f"{file}: no rows; expected at least one.")
 
-    fields: Json = {"labels": labels, "source": lambda: content(file, repr(columns)), "skipped": skipped}
+    fields: Json = {"labels": labels, "source": lambda: content(file, repr(columns)), "skipped": skipped, "some": some}
     corpus: Corpus
     if suffix == ".parquet":
-        corpus = SizedCorpus(name or file.name, read, size=number_of_rows(file), **fields)
+        corpus = SizedCorpus(name or file.name, lambda: whole(some), size=number_of_rows(file), **fields)
     else:
-        corpus = Corpus(name or file.name, read, **fields)
+        corpus = Corpus(name or file.name, lambda: whole(some), **fields)
     return corpus
+
+
+def only_wanted(rows: Iterator[tuple[int | str, Row]], wanted: Turns) -> Iterator[tuple[int | str, Row | None]]:
+    """The rows of a reader that must parse all of them to tell one from the next."""
+    return ((number, row if turn else None) for (number, row), turn in zip(rows, wanted, strict=False))
 
 
 def _pictured(example: Example, row: Row, file: File) -> Example:
@@ -106,8 +117,14 @@ def tsv_rows(path: File, header: list[str] | None = None) -> Iterator[tuple[int,
 
 def jsonl_rows(path: File) -> Iterator[tuple[int, Row]]:
     """Rows of a JSONL file: one JSON object per line."""
-    for number, line in lines(path):
-        if not line.strip():
+    return ((number, row) for number, row in some_jsonl_rows(path, repeat(True)) if row is not None)
+
+
+def some_jsonl_rows(path: File, wanted: Turns) -> Iterator[tuple[int, Row | None]]:
+    """The same, but None for each row that is not wanted: it is not parsed."""
+    for number, line in filled_lines(path, wanted):
+        if line is None:
+            yield number, None
             continue
         try:
             row = json.loads(line)

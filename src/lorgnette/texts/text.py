@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from lorgnette.errors import UserError
-from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.corpus import Corpus, Turns, whole
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import File, content, existing, lines, refuse_long
+from lorgnette.texts.files import File, content, existing, filled_lines, lines, refuse_long
 
 
 def text_corpus(path: str | File, *, paragraphs: bool = False, name: str | None = None) -> Corpus:
@@ -14,18 +14,20 @@ def text_corpus(path: str | File, *, paragraphs: bool = False, name: str | None 
     The id of a text is the number of its (first) line.
     """
     file = existing(path)
-    read = _paragraphs if paragraphs else _lines
     how = f"text paragraphs={paragraphs}"
-    return Corpus(name or file.name, lambda: _some(file, read(file)), source=lambda: content(file, how))
+
+    def some(wanted: Turns) -> Iterator[Example | None]:
+        return _some(file, _paragraphs(file, wanted) if paragraphs else _lines(file, wanted))
+
+    return Corpus(name or file.name, lambda: whole(some), source=lambda: content(file, how), some=some)
 
 
-def _lines(path: File) -> Iterator[Example]:
-    for number, line in lines(path):
-        if line.strip():
-            yield Example(id=str(number), text=line.rstrip("\r\n"))
+def _lines(path: File, wanted: Turns) -> Iterator[Example | None]:
+    for number, line in filled_lines(path, wanted):
+        yield None if line is None else Example(id=str(number), text=line.rstrip("\r\n"))
 
 
-def _paragraphs(path: File) -> Iterator[Example]:
+def _paragraphs(path: File, wanted: Turns) -> Iterator[Example | None]:
     start, length = 0, 0
     held: list[str] = []
     for number, line in lines(path):
@@ -34,13 +36,13 @@ def _paragraphs(path: File) -> Iterator[Example]:
             refuse_long(length, f"{path}: the paragraph at line {start}")
             held.append(line.strip())
         elif held:
-            yield Example(id=str(start), text=" ".join(held))
+            yield Example(id=str(start), text=" ".join(held)) if next(wanted) else None
             start, length, held = 0, 0, []
     if held:
-        yield Example(id=str(start), text=" ".join(held))
+        yield Example(id=str(start), text=" ".join(held)) if next(wanted) else None
 
 
-def _some(path: File, examples: Iterator[Example]) -> Iterator[Example]:
+def _some(path: File, examples: Iterator[Example | None]) -> Iterator[Example | None]:
     any_yet = False
     for example in examples:
         any_yet = True
