@@ -62,15 +62,16 @@ def un_or_une() -> lo.Corpus:
     return lo.Corpus.of(texts, name="un or une")
 
 
-def paragraphs(count: int) -> lo.Corpus:
-    """Paragraphs of Wikipedia of 32 to 96 words."""
-    texts = (text for text in lo.corpus("wikitext2", split="test") if 32 <= len(text.text.split()) <= 96)
+def paragraphs(count: int, least: int = 32, most: int = 96) -> lo.Corpus:
+    """Paragraphs of Wikipedia of so many words."""
+    texts = (text for text in lo.corpus("wikitext2", split="test") if least <= len(text.text.split()) <= most)
     return lo.Corpus.of(list(islice(texts, count)), name="wikitext2")
 
 
 EXPLAINED = "attnlrp+ah+decompx+gradient_x_input+attention+rollout+attention_flow"
 
 
+CONTEXT = "context:window=16,windows=16+32,losses=shared"
 GATING = "gating:steps=20,seeds=0+1,batch=4,pressure=0.01"
 
 
@@ -106,6 +107,9 @@ LENSES: dict[str, Callable[[], Results]] = {
     "norms-contribution_share": lambda: look(MINILM, paragraphs(48), "norms:contribution=true,sample=0"),
     "sinks-rate": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="test", limit=64), "sinks"),
     "circuits-positive": lambda: look(MINILM, paragraphs(1), "circuits"),
+    "context-shared_change": lambda: look(SMOLLM2, paragraphs(6, 60, 90), CONTEXT),
+    "logitlens-agreement@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=32), "logitlens"),
+    "alignment-aer": lambda: look(OPUS, lo.corpus("hansards_en_fr"), "alignment"),
     "edges-predicted": lambda: look(SMOLLM2, giving(), "edges:among=heads"),
     "composition-strongest": lambda: look(SMOLLM2, paragraphs(12), "composition:keys=words"),
     "gating-gates@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=64), GATING),
@@ -260,14 +264,15 @@ def live_screens() -> None:
 WIZARD = "The wizard Zorblax lived in a tower. One day the wizard Zorb"
 
 
-def path_figures() -> None:
-    """Why an induction head of SmolLM2 looks where it looks, and the paths through heads to what it predicts."""
+def text_figures() -> None:
+    """Of one text and SmolLM2: what layers predict, why a head looks where it looks, the paths through heads."""
     subject = lo.load(SMOLLM2)
+    lo.logit_lens(subject, "The capital of France is").plot().save(IMAGES / "lenses" / "logitlens-france.svg")
     lo.why(subject, f"{WIZARD}lax", "18.5", query=-1).plot().save(IMAGES / "lenses" / "composition-why.svg")
     lo.paths(subject, WIZARD, among="heads").plot().save(IMAGES / "lenses" / "edges-paths.svg")
 
 
-SCREENS = {"paths": path_figures, "report": report_screen, "text": text_screens, "live": live_screens}
+SCREENS = {"one-text": text_figures, "report": report_screen, "text": text_screens, "live": live_screens}
 
 
 def main(data: str, *names: str) -> None:

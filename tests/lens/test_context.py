@@ -159,3 +159,16 @@ def test_masses_alone_run_no_masked_pass():
 def test_other_models_are_refused_in_one_line(make):
     with pytest.raises(UserError, match="is not a causal language model"):
         lo.look(make(), ["one two three"], ["context"], progress=False)
+
+
+def test_a_sentence_counts_key_heads_once():
+    """Two heads share a key head; of all key heads, one is made to need what is far away."""
+    subject, options = tiny_subject("llama"), {"sinks": SINKS, "window": WINDOW, "windows": (WINDOW,)}
+    result = lo.look(subject, TEXTS, [lo.lens.get("context", losses="shared", **options)], progress=False)
+    key_heads = sum(each.groups for each in subject.anatomy.sites)
+    assert key_heads < sum(each.heads for each in subject.anatomy.sites)
+    told = [said.text for said in findings(result)]
+    assert any(f"for none of {key_heads} key heads" in text for text in told)
+    result["context"].data["shared_change"][0, 1, :2] = 9.0
+    told = [said.text for said in findings(result)]
+    assert any(f"for 1 of {key_heads} key heads" in text and "those of 2.1 (+9" in text for text in told)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import xarray as xr
 
+from lorgnette.axes import HEAD
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import FUNCTION, Compared, LensReport, Measure
@@ -41,6 +42,8 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers: Json = {"sinks": int(data.attrs["sinks"]), "window": int(data.attrs["size"])}
     if "loss_change" in data:
         yield _about_losses(data, numbers)
+    if "shared_change" in data and _any(data["shared_change"]):
+        yield _about_key_heads(data, numbers)
     if "retrieval_excess" in data and _any(data["retrieval_excess"]):
         yield _about_retrieval(data, numbers)
 
@@ -62,6 +65,21 @@ def _about_losses(data: xr.Dataset, numbers: Json) -> Finding:
     return Finding(
         f"Letting a single head see only {_KEPT} raises the loss significantly for {{count}} of {{heads}} heads (false "
         f"discovery rate 5 %); the largest increases are those of {{named}}{doubt}.",
+        numbers | more,
+    )
+
+
+def _about_key_heads(data: xr.Dataset, numbers: Json) -> Finding:
+    """The same for heads that share keys and values, of which the first stands for all."""
+    change = data["shared_change"]
+    first = change.notnull() & (change != change.shift({HEAD: 1}))
+    found, more, doubt = _above_zero(data.where(first), "shared_change")
+    what = f"Letting a key head, and all heads that read it, see only {_KEPT} raises the loss significantly"
+    if not more["named"]:
+        return Finding(f"{what} for none of {{heads}} key heads{over_texts(found)}.", numbers | more)
+    return Finding(
+        f"{what} for {{count}} of {{heads}} key heads (false discovery rate 5 %); the largest increases, by the first "
+        f"head that reads each, are those of {{named}}{doubt}.",
         numbers | more,
     )
 
