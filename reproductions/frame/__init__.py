@@ -9,7 +9,7 @@ A study is a package `reproductions/<name>/`. Everything about a paper lies ther
     tables.py       tables(cells) -> list[Table]
     figures.py      figures(cells) -> list[Figure]
     facts.py        facts(cells, claims) -> dict              optional: what the prose needs to know; claims by id
-    page.md.j2      {% extends "frame/page.md.j2" %}          → README.md, at most 2,000 words
+    page.md.j2      {% extends "frame/page.md.j2" %}          → README.md, at most 1,500 words
     appendix.md.j2  {% extends "frame/appendix.md.j2" %}      → APPENDIX.md
     published.json  {"reference": …, …}                       the paper's numbers, each with its source
     cells.csv, README.md, APPENDIX.md, results.json, figures/    committed, written by `lorgnette reproduce <name>`

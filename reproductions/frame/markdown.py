@@ -49,17 +49,30 @@ def estimate(one: Estimate) -> str:
 
 
 def headline(claims: Sequence[Claim]) -> str:
-    """published | ours | verdict of the claims that matter most; a study of our own has nothing published."""
-    if all(claim.published is None for claim in claims):
-        head: tuple[str, ...] = ("claim", "estimate [95 %]", "verdict")
-        return grid(head, [(c.text, estimate(c.estimate), f"**{c.verdict}**") for c in claims])
+    """published | ours | verdict of the claims that matter most.
+
+    Where most claims are our own, a column of what was published would be mostly empty: it stands beside the estimate.
+    """
+    if _mostly_own(claims):
+        rows = [(c.text, _beside(c), f"**{c.verdict}**") for c in claims]
+        return grid(("claim", "estimate [95 %]", "verdict"), rows)
     head = ("claim", "published", "ours [95 %]", "verdict")
     return grid(head, [(c.text, _published(c), estimate(c.estimate), f"**{c.verdict}**") for c in claims])
 
 
+def _mostly_own(claims: Sequence[Claim]) -> bool:
+    return sum(claim.published is None for claim in claims) > len(claims) / 2
+
+
+def _beside(claim: Claim) -> str:
+    """The estimate, and what was published, if anything was."""
+    said = estimate(claim.estimate)
+    return said if claim.published is None else f"{said} (published: {_published(claim)})"
+
+
 def claims(every: Sequence[Claim]) -> str:
     """All claims, with the bound that decided, what the interval is over, and remarks."""
-    own = all(claim.published is None for claim in every)
+    own, beside = all(claim.published is None for claim in every), _mostly_own(every)
     head = ["id", "claim", "ours [95 %]", "over", "bound", "published", "verdict", "note"]
     rows: list[list[str]] = []
     for claim in every:
@@ -67,8 +80,9 @@ def claims(every: Sequence[Claim]) -> str:
         over = " ".join(part for part in (str(one.n or ""), one.over) if part) + (f" ({one.method})" * bool(one.method))
         bound = NOTHING if claim.bound is None else str(claim.bound)
         text = claim.text + (" (ours)" if claim.ours and not own else "")
-        rows.append([f"`{claim.id}`", text, estimate(one), over, bound, _published(claim), claim.verdict, _note(claim)])
-    if own:
+        said = _beside(claim) if beside else estimate(one)
+        rows.append([f"`{claim.id}`", text, said, over, bound, _published(claim), claim.verdict, _note(claim)])
+    if beside:
         head, *rows = (
             [cell for cell, name in zip(row, head, strict=True) if name != "published"] for row in (head, *rows)
         )

@@ -19,8 +19,6 @@ STUDY = Study(
         "chance-12",
         "as-trained-24",
         "gates-over-confidence",
-        "gates-over-gradient",
-        "confidence-over-chance",
         "gradient-over-chance",
         "layers-24",
         "roles-needed",

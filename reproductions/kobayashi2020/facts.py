@@ -33,13 +33,10 @@ def _model(cell: Any) -> dict[str, Any]:
     kind = sink(cell)
     pooled = float(cell["spearman_all"].sel(kind=kind).mean())
     inside = float(within(cell, kind).mean())
-    by_layer = cell["frequency_by_layer"].sel(measure="norms")
     return {
         "sink": KIND_NAMES[kind],
         "pooled": pooled,
         "within": inside,
         # More than half of the pooled correlation is gone within layers.
         "between_layers": abs(inside) < abs(pooled) / 2,
-        "least_frequency": int(by_layer.idxmin("layer")),
-        "most_frequency": int(by_layer.idxmax("layer")),
     }

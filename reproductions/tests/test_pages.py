@@ -14,7 +14,7 @@ from reproductions.frame.page import PAGES, Outcome, published
 from reproductions.frame.settings import Settings
 from reproductions.frame.study import ROOT, Study
 
-WORDS = 2000
+WORDS = 1500
 
 
 @pytest.fixture(scope="module", params=reproductions.STUDIES)

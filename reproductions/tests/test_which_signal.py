@@ -13,6 +13,7 @@ from reproductions.which_signal.claims import claims
 from reproductions.which_signal.readings import Place, Readings
 
 RHO = {"confidence": 0.2, "norm": 0.4, "direct_effect": 0.6, "gradient": 0.8, "facilitation": 0.7, "ablation_zero": 0.9}
+RHO |= {"output_length": 0.5, "slope": 0.1, "sharpness": 0.1}
 SAVED = {
     "confidence": 0.0,
     "norm": 0.3,
@@ -20,6 +21,9 @@ SAVED = {
     "gradient": 0.6,
     "facilitation": 0.8,
     "ablation_zero": 0.6,
+    "output_length": 0.5,
+    "slope": -0.9,
+    "sharpness": -0.4,
 }
 
 
@@ -60,9 +64,7 @@ def cells():
 
 def test_planted_orders_are_judged_as_planted(cells):
     verdicts = {claim.id: claim.verdict for claim in claims(cells)}
-    assert set(STUDY.headline) - {"gradient-over-relevance"} <= {id for id, v in verdicts.items() if v == "holds"}
-    assert set(STUDY.headline) - set(verdicts) <= {"gradient-over-relevance"}  # no relevance was planted
-    assert verdicts["facilitation-jointly"] == "holds"
+    assert set(STUDY.headline) <= {id for id, v in verdicts.items() if v == "holds"}
 
 
 def test_a_model_counts_once_however_many_stacks_it_has(cells):
@@ -82,7 +84,8 @@ def test_the_page_of_made_up_cells(cells):
     outcome = Outcome.of(STUDY, cells)
     page = outcome.page("README.md")
     assert "ablation zero" not in page.split("**One head at a time**")[1].split("**The gradient")[0]
-    assert len(page.split()) < 2000
+    assert "above chance in 7 of 7 models" in page
+    assert "gradient avoids 0.59, facilitation 0.79" in page
     tables = {table.id: table.frame for table in outcome.tables}
     assert tables["single"]["signal"].tolist()[0] == "ablation zero"
     assert tables["accuracy-minilm-sst2"].set_index("ranked by").loc["random", "50% gone"] == pytest.approx(0.8)

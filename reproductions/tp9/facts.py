@@ -36,7 +36,6 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "losses": {name: [_loss(runs, one) for one in losses(runs) if one.reading == name] for name in READINGS},
         "readings": READINGS,
         "best": _model(runs, runs.best_model()),
-        "best_attending": _model(runs, runs.best_model(attending=True)),
         "tfidf": cells.one(step="tfidf")["metrics"]["test"]["accuracy"] if cells.of(step="tfidf") else None,
         "most": max(mean(runs.accuracies(model)) for model in runs.main_models() if runs.complete(model)),
         "drops": _drops(runs),

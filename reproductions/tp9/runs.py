@@ -9,7 +9,7 @@ from reproductions.frame.claims import Estimate
 from reproductions.frame.finished import Finished, Measured
 from reproductions.frame.statistics import difference, mean_of
 from reproductions.tp9 import grid
-from reproductions.tp9.grid import BLOCKS, Model
+from reproductions.tp9.grid import Model
 
 NAMES = {
     "mean": "mean of the words (TP 8)",
@@ -101,9 +101,9 @@ class Runs:
         chosen = [m for m in chosen if m.positions != "scaled" or self.scales[m.family, m.embeddings] != 1.0]
         return sorted(chosen, key=lambda m: (order[m.family], m.embeddings, m.pooling != "mean"))
 
-    def best_model(self, attending: bool = False) -> Model | None:
+    def best_model(self) -> Model | None:
         """The highest mean over seeds on the *validation* reviews, so that the test reviews choose nothing."""
-        complete = [m for m in self.main_models() if self.complete(m) and (m.family in BLOCKS or not attending)]
+        complete = [m for m in self.main_models() if self.complete(m)]
         return max(complete, key=lambda m: float(np.mean(self.accuracies(m, "validation"))), default=None)
 
     def position_name(self, model: Model) -> str:

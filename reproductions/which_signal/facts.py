@@ -1,6 +1,7 @@
 """What the prose needs to know: which signals lead, and where they do not."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -37,6 +38,8 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
                 (value := readings.saved(p, "encoder", name)) is not None and value < 0 for p in by_task["classifiers"]
             )
         ],
+        "length": _above_chance(readings, "output_length"),
+        "by_share": _by_share(readings, ("gradient", "facilitation", "output_length")),
         "size": size_of(cells.settings),
         "language": LANGUAGE,
         "places": [place.name for place in readings.places],
@@ -46,6 +49,23 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "noisy": noisy,
         "signals": len(readings.signals),
     }
+
+
+def _above_chance(readings: Readings, signal: str) -> dict[str, int]:
+    known = [value for value in readings.of_places(readings.saved, signal) if value is not None]
+    return {"above": sum(value > 0 for value in known), "all": len(known)}
+
+
+def _by_share(readings: Readings, names: Sequence[str]) -> dict[str, list[float]]:
+    """What each signal avoids on average if the least and if the largest share of the heads goes."""
+    out: dict[str, list[float]] = {}
+    for name in names:
+        for share in (min(readings.shares), max(readings.shares)):
+            each = readings.of_places(partial(readings.saved, share=share), name)
+            known = [value for value in each if value is not None]
+            if known:
+                out.setdefault(name, []).append(mean(known))
+    return out if all(len(out.get(name, ())) > 1 for name in names) else {}
 
 
 def _within(readings: Readings, places: list[Place]) -> dict[str, Any]:
