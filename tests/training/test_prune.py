@@ -305,24 +305,6 @@ def test_models_and_corpora_that_do_not_fit_are_told(base, tmp_path):
         Pruned.load(base)
 
 
-def test_a_language_model_is_refused_for_what_it_is(tmp_path):
-    config = hf.GPT2Config(vocab_size=97, n_embd=16, n_layer=1, n_head=2, n_positions=64)
-    hf.GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
-    texts = SizedCorpus("texts", lambda: (), split="train", labels=None, size=0)
-    with pytest.raises(UserError, match=r"is a language model \(GPT2LMHeadModel\).*--lens importance.*remove_heads"):
-        prune(
-            settings(
-                tmp_path / "gpt2",
-                tmp_path / "out",
-                training={"corpus": Splits(texts, texts)},
-                keep=0.5,
-                only=("heads",),
-            )
-        )
-    with pytest.raises(UserError, match="is a language model"):
-        lo.prune(str(tmp_path / "gpt2"), "wikitext2", keep=0.5, out=tmp_path / "out")
-
-
 def test_what_is_wrong_is_told_before_anything_is_written(base, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="stock is for models that transformers knows by itself"):
         prune(settings(base, tmp_path / "out", keep=0.5, format="stock"))

@@ -234,7 +234,7 @@ class OneBatch(Prepared):
 
     def __init__(self, batch):
         object.__setattr__(self, "batch", batch)
-        object.__setattr__(self, "validation", batch["labels"])
+        object.__setattr__(self, "validation", [{"input_ids": ids} for ids in batch["input_ids"]])
 
     def trainer_parts(self):
         return {"data_collator": lambda _: dict(self.batch)}

@@ -90,10 +90,11 @@ def _heads(heads: dict[str, dict[str, list[int]]]) -> Any:
 
 
 def _metric(record: Json) -> str:
+    from lorgnette.training.pruning.score import metric_of
+
     before = record["before"]
     after, change = record["metrics"][before["split"]], record["difference"]
-    name = "bleu" if "bleu" in before else "accuracy"
-    digits = 2 if name == "bleu" else 4
+    name, digits = metric_of(before)
     said = [f"{each[name]:.{digits}f} [{_span(each['interval'], digits)}]" for each in (before, after)]
     return (
         f"{name} on {before['texts']:,} {before['split']} texts {said[0]} → {said[1]}, difference "
@@ -102,18 +103,24 @@ def _metric(record: Json) -> str:
 
 
 def _beside_random(controls: Json) -> str:
-    values = controls["random"]
+    from lorgnette.training.pruning.score import METRICS
+
+    values, metric = controls["random"], controls.get("metric", "accuracy")
+    digits = METRICS[metric]
+    said = f"before any training, on {controls['texts']:,} {controls['split']} texts: {metric} "
+    chosen, mean, low, high = (
+        f"{value:.{digits}f}" for value in (controls["chosen"], sum(values) / len(values), min(values), max(values))
+    )
     if "magnitude" in controls:
-        free = "" if controls["free"] is None else f"; {controls['free']:.4f} without the condition of equal layers"
+        free = controls["free"]
+        equal = "" if free is None else f"; {free:.{digits}f} without the condition of equal layers"
         return (
-            f"before any training, on {controls['texts']:,} {controls['split']} texts: accuracy "
-            f"{controls['chosen']:.4f}; {sum(values) / len(values):.4f} ({min(values):.4f} to {max(values):.4f}) with "
-            f"{len(values)} random choices of the same budget, {controls['magnitude']:.4f} by magnitude{free}"
+            f"{said}{chosen}; {mean} ({low} to {high}) with {len(values)} random choices of the same budget, "
+            f"{controls['magnitude']:.{digits}f} by magnitude{equal}"
         )
     return (
-        f"before any training, on {controls['texts']:,} {controls['split']} texts: accuracy {controls['chosen']:.4f} "
-        f"without those heads; {sum(values) / len(values):.4f} ({min(values):.4f} to {max(values):.4f}) without random "
-        f"ones, {len(values)} sets with as many in each layer"
+        f"{said}{chosen} without those heads; {mean} ({low} to {high}) without random ones, {len(values)} sets with as "
+        "many in each layer"
     )
 
 

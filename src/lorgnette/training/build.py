@@ -42,6 +42,18 @@ def translates(settings: TrainingSettings) -> bool:
     return bool(getattr(checkpoint.config(), "is_encoder_decoder", False))
 
 
+def models_language(settings: TrainingSettings) -> bool:
+    """Whether the model of these settings predicts the next token."""
+    if is_preset(settings):
+        return False
+    checkpoint = opened(settings)
+    if checkpoint.folder is None:
+        return False
+    if checkpoint.gguf is not None:
+        return True
+    return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in checkpoint.config().architectures or [])
+
+
 def opened(settings: TrainingSettings) -> Checkpoint:
     """The pretrained model of these settings; one that is not there may be a preset that was mistyped."""
     name = settings.model

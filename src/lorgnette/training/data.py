@@ -23,6 +23,7 @@ Item = dict[str, Any]
 
 MAPS = ("gold", "heuristic")
 CHUNK = 1024
+BATCH_TOKENS = 2048
 Mapper = Callable[[Example, Sequence[str]], Sequence[float]]
 """A value for each word of an example, as the tokenizer's word map numbers them."""
 
@@ -167,6 +168,21 @@ def bucketed(
     for number in torch.randperm(full, generator=draw).tolist():
         yield from by_length[number * batch_size : (number + 1) * batch_size]
     yield from by_length[full * batch_size :]
+
+
+def together(items: Items | Sequence[Item], numbers: Sequence[int], most: int = 64) -> Iterator[list[int]]:
+    """Items of an evaluation in batches of at most so many texts and, beyond one text, `BATCH_TOKENS` tokens."""
+    batch: list[int] = []
+    longest = 0
+    for number in numbers:
+        length = len(items[number]["input_ids"])
+        if batch and (len(batch) == most or (len(batch) + 1) * max(longest, length) > BATCH_TOKENS):
+            yield batch
+            batch, longest = [], 0
+        batch.append(number)
+        longest = max(longest, length)
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from lorgnette.errors import UserError
 from lorgnette.texts import Example
 from lorgnette.training.arguments import processes
-from lorgnette.training.build import Builder, builder, classes_of, translates
+from lorgnette.training.build import Builder, builder, classes_of, models_language, translates
 from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, Streamed
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts, check_labels, parts_of
@@ -91,7 +91,8 @@ class Prepared:
 def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
     """Reads, checks and tokenises the training and validation texts; nothing of the test texts is read.
 
-    Labels are matched with the classes that a model has already by name; `trained`: also with those that have none.
+    Labels are matched with the classes that a model has already by name. `trained`: also with those that have none, and
+    a language model remains one, so that any text will do.
     """
     if translates(settings):
         if settings.labels:
@@ -99,6 +100,10 @@ def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
         from lorgnette.training.translation.task import prepare_pairs
 
         return prepare_pairs(settings, parts_of(settings, classes=False))
+    if trained and models_language(settings):
+        from lorgnette.training.language.task import prepare_texts
+
+        return prepare_texts(settings, parts_of(settings, classes=False))
     if settings.select == "bleu":
         raise UserError("bleu is a score of translations: choose a classifier by loss, cross_entropy or accuracy.")
     parts = parts_of(settings)

@@ -17,6 +17,7 @@ from lorgnette.training.fitting import fit, trainer_of
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.gates.gates import HeadGates, freeze, heads_of
 from lorgnette.training.gates.parts import PartGates
+from lorgnette.training.language.task import PreparedTexts
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.progress import Progress
 from lorgnette.training.pruning.settings import PruningSettings
@@ -116,6 +117,8 @@ def wanted(settings: PruningSettings, heads: Mapping[Site, Sequence[int]]) -> in
 
 def refuse_untrained(ready: Prepared, model: str) -> None:
     """Pruning starts from a model that does the corpus's task already."""
+    if isinstance(ready, PreparedTexts):
+        return
     names = ready.builder.config.architectures or []
     if not ready.builder.config.is_encoder_decoder and not any("Classifi" in name for name in names):
         raise UserError(

@@ -12,6 +12,7 @@ from lorgnette.attending import Site
 from lorgnette.models.tapping import tapped
 from lorgnette.subject.knockout import Knockout
 from lorgnette.training.data import Items
+from lorgnette.training.language.task import PreparedTexts
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.pruning.budget import Budget, equal_sizes
 from lorgnette.training.pruning.parts import Kept
@@ -36,11 +37,20 @@ class Controls:
     random: tuple[float, ...]
     texts: int
     split: str
+    metric: str = "accuracy"
+    """or "perplexity", of language models"""
 
     @property
     def as_good(self) -> int:
         """Random sets that cost no more than the choice."""
-        return sum(value >= self.chosen for value in self.random)
+        return sum(map(self.is_as_good, self.random))
+
+    def is_as_good(self, value: float) -> bool:
+        """Whether another choice costs no more than this one."""
+        return value <= self.chosen if self.metric == "perplexity" else value >= self.chosen
+
+    def said(self, value: float) -> str:
+        return f"{value:.2f}" if self.metric == "perplexity" else f"{value:.3f}"
 
     @property
     def beaten(self) -> bool:
@@ -48,7 +58,13 @@ class Controls:
         return not self.random or 2 * self.as_good < len(self.random)
 
     def record(self) -> Json:
-        return {"chosen": self.chosen, "random": list(self.random), "texts": self.texts, "split": self.split}
+        return {
+            "metric": self.metric,
+            "chosen": self.chosen,
+            "random": list(self.random),
+            "texts": self.texts,
+            "split": self.split,
+        }
 
     def note(self) -> str | None:
         """The note for a choice that is no better than chance."""
@@ -56,8 +72,8 @@ class Controls:
             return None
         return (
             f"the choice did not beat chance: {self.as_good} of {len(self.random)} random sets with as many heads of "
-            f"each layer did as well or better before any training (accuracy {self.chosen:.3f} against "
-            f"{np.mean(self.random):.3f})."
+            f"each layer did as well or better before any training ({self.metric} {self.said(self.chosen)} against "
+            f"{self.said(float(np.mean(self.random)))})."
         )
 
 
@@ -77,14 +93,15 @@ class ChoiceControls(Controls):
         said = []
         if not self.beaten:
             said.append(
-                f"{self.as_good} of {len(self.random)} random choices of the same budget (mean accuracy "
-                f"{np.mean(self.random):.3f})"
+                f"{self.as_good} of {len(self.random)} random choices of the same budget (mean {self.metric} "
+                f"{self.said(float(np.mean(self.random)))})"
             )
-        if self.magnitude >= self.chosen:
-            said.append(f"the choice by magnitude (accuracy {self.magnitude:.3f})")
+        if self.is_as_good(self.magnitude):
+            said.append(f"the choice by magnitude ({self.metric} {self.said(self.magnitude)})")
         if not said:
             return None
-        return f"before any training, {' and '.join(said)} did as well as this one or better ({self.chosen:.3f})."
+        chosen = self.said(self.chosen)
+        return f"before any training, {' and '.join(said)} did as well as this one or better ({chosen})."
 
 
 def measure_choices(work: Work, whole: PreTrainedModel, budget: Budget, kept: Kept, free: Kept) -> ChoiceControls:
@@ -109,6 +126,7 @@ def measure_choices(work: Work, whole: PreTrainedModel, budget: Budget, kept: Ke
         tuple(other(at_random(parts, seed)) for seed in seeds),
         len(numbers),
         split,
+        _metric(work.ready),
         magnitude=other(by_magnitude(whole, parts)),
         free=value(free) if settings.uniform else None,
     )
@@ -129,7 +147,11 @@ def measure_controls(
     draw = random.Random(seed)
     others = [{site: draw.sample(list(heads[site]), len(gone[site])) for site in gone} for _ in range(sets)]
     values = [_accuracy(model, ready, items, numbers, heads, one) for one in (gone, *others)]
-    return Controls(values[0], tuple(values[1:]), len(numbers), split)
+    return Controls(values[0], tuple(values[1:]), len(numbers), split, _metric(ready))
+
+
+def _metric(ready: Prepared) -> str:
+    return "perplexity" if isinstance(ready, PreparedTexts) else "accuracy"
 
 
 def _some(ready: Prepared) -> tuple[Items, str, range]:
@@ -148,6 +170,8 @@ def _accuracy(
 
 
 def _rate(model: PreTrainedModel, ready: Prepared, items: Items, numbers: Sequence[int]) -> float:
+    if isinstance(ready, PreparedTexts):
+        return ready.likelihoods(model, items, numbers).perplexity
     collate = ready.trainer_parts()["data_collator"]
     right = total = 0
     model.eval()

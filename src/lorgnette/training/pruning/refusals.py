@@ -6,7 +6,7 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.families import anatomy_of
 from lorgnette.training.arguments import processes
-from lorgnette.training.build import is_preset, opened
+from lorgnette.training.build import is_preset, models_language
 from lorgnette.training.gates.run import wanted
 from lorgnette.training.pruning.export import refuse_without_packages
 from lorgnette.training.pruning.removal import count_heads
@@ -27,18 +27,11 @@ def refuse_settings(settings: PruningSettings) -> None:
 
 
 def refuse_language_model(settings: PruningSettings) -> None:
-    """Say what is wrong before anything about the corpus is: no corpus makes a language model a classifier."""
-    training = settings.training
-    if is_preset(training):
-        return
-    checkpoint = opened(training)
-    names = [] if checkpoint.folder is None else checkpoint.config().architectures or []
-    if checkpoint.gguf is not None or any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
-        kind = names[0] if names else "a GGUF file"
+    """What cannot be asked of a language model, said before anything about the corpus is."""
+    if settings.scratch and models_language(settings.training):
         raise UserError(
-            f"{training.model!r} is a language model ({kind}), and prune takes classifiers and translation models. "
-            "Rank its heads with `lorgnette look --lens importance`, and remove them with "
-            'lo.remove_heads(subject, ["3.7", …]).'
+            f"{settings.model!r} is a language model: what it knows was not learnt on this corpus, so a small one from "
+            "random weights (`scratch`) says nothing. Omit it."
         )
 
 

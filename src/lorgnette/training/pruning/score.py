@@ -7,35 +7,44 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from lorgnette.statistics.bleu import Bleu, difference
+from lorgnette.statistics.bleu import Bleu
+from lorgnette.statistics.bleu import difference as bleu_difference
 from lorgnette.statistics.bootstrap import bootstrap_mean_interval, percentile_interval
 from lorgnette.statistics.estimate import share_interval
+from lorgnette.statistics.perplexity import Likelihoods
+from lorgnette.statistics.perplexity import difference as perplexity_difference
 from lorgnette.training.data import Collator
+from lorgnette.training.language.task import PreparedTexts
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.translation.task import PreparedPairs
 from lorgnette.types import Json, PreTrainedModel
 
 BATCH = 64
+METRICS = {"accuracy": 4, "bleu": 2, "perplexity": 2}
+"""What scores are called, and with how many digits they are shown."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracy (or BLEU) of one model on some texts, with its 95 % interval."""
+    """Accuracy (or BLEU, or perplexity) of one model on some texts, with its 95 % interval."""
 
     metric: str
     value: float
     interval: tuple[float, float]
     texts: int
     split: str
-    outcomes: Bool[np.ndarray, " text"] | Bleu
+    outcomes: Bool[np.ndarray, " text"] | Bleu | Likelihoods
 
     def minus(self, other: "Score") -> tuple[float, tuple[float, float]]:
         """The difference on the same texts, with the 95 % interval of a paired bootstrap over texts."""
         if isinstance(self.outcomes, Bleu):
             assert isinstance(other.outcomes, Bleu)
-            apart = difference(self.outcomes, other.outcomes)
+            apart = bleu_difference(self.outcomes, other.outcomes)
             return apart.value, apart.interval
-        assert not isinstance(other.outcomes, Bleu)
+        if isinstance(self.outcomes, Likelihoods):
+            assert isinstance(other.outcomes, Likelihoods)
+            return perplexity_difference(self.outcomes, other.outcomes)
+        assert isinstance(other.outcomes, np.ndarray)
         gains = self.outcomes.astype(float) - other.outcomes.astype(float)
         return float(gains.mean()), bootstrap_mean_interval(gains)
 
@@ -44,9 +53,18 @@ class Score:
         return own | ({"signature": self.outcomes.signature} if isinstance(self.outcomes, Bleu) else {})
 
 
+def metric_of(record: Json) -> tuple[str, int]:
+    """What the score of a record is called, and its digits."""
+    return next((name, digits) for name, digits in METRICS.items() if name in record)
+
+
 def score(model: PreTrainedModel, ready: Prepared) -> Score:
     """On the test texts; on those of validation if there is no test."""
     split = "test" if ready.parts.test is not None else "validation"
+    if isinstance(ready, PreparedTexts):
+        items = ready.validation if ready.test is None else ready.test
+        found = ready.likelihoods(model, items)
+        return Score("perplexity", found.perplexity, found.interval, len(items), split, found)
     if isinstance(ready, PreparedPairs):
         _, bleu = ready.scored(model, split)
         interval = percentile_interval(bleu.draws())

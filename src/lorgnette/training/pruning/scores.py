@@ -13,7 +13,7 @@ from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.families.layers import LAYER, UNITS, layers_of
 from lorgnette.models.linear import is_transposed
-from lorgnette.training.data import Items
+from lorgnette.training.data import Items, together
 from lorgnette.training.gates.parts import PartGates
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.pruning.parts import Removable
@@ -246,6 +246,6 @@ def _batches(ready: Prepared, model: PreTrainedModel, texts: int) -> Iterator[di
     collate = ready.trainer_parts()["data_collator"]
     step = -(-len(items) // texts)  # they lie in order of length
     numbers = range(0, len(items), step)
-    for start in range(0, len(numbers), BATCH):
-        batch = collate([items[number] for number in numbers[start : start + BATCH]])
+    for some in together(items, numbers, BATCH):
+        batch = collate([items[number] for number in some])
         yield {name: tensor.to(model.device) for name, tensor in batch.items()}

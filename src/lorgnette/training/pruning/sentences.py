@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from lorgnette.training.pruning.runtimes import runtime_lines
+from lorgnette.training.pruning.score import metric_of
 from lorgnette.types import Json
 
 RECORDED = Json
@@ -44,8 +45,7 @@ def comparison_lines(record: RECORDED) -> list[str]:
     for key, noun in nouns.items():
         if (other := record.get(key)) is None:
             continue
-        name = "bleu" if "bleu" in other else "accuracy"
-        digits, change = 2 if name == "bleu" else 4, other["difference"]
+        (name, digits), change = metric_of(other), other["difference"]
         low, high = change["interval"]
         said.append(
             f"{noun}, trained as long: {name} {other[name]:.{digits}f}; the pruned model differs by "
@@ -109,6 +109,12 @@ def _fewer(sizes: dict[str, int], unit: float | None = None) -> str:
     return f"{said} ({less / whole:.1%})"
 
 
+AUTO = {
+    "accuracy": "AutoModelForSequenceClassification",
+    "bleu": "AutoModelForSeq2SeqLM",
+    "perplexity": "AutoModelForCausalLM",
+}
+"""What opens a model in transformers, by how it is scored."""
 OPENED = {
     "pruned": """The projections are smaller than those of the family, so that transformers alone does not know the
 model type. With Lorgnette installed:
@@ -136,7 +142,7 @@ It gives the pruned model's outputs. The savings below are those of the smaller 
 
 def readme(record: RECORDED, folder: Path, *, form: str, onnx: bool) -> str:
     """README.md of the folder: how to open what is in it, and what it saves."""
-    auto = "AutoModelForSeq2SeqLM" if "bleu" in record["before"] else "AutoModelForSequenceClassification"
+    auto = AUTO[metric_of(record["before"])[0]]
     before, after = (sum(map(sum, record["heads"][when].values())) for when in ("before", "after"))
     share = record["parameters"]["after"] / record["parameters"]["before"]
     what = f"{share:.0%} of its parameters" if "parts" in record else f"{after} of {before} heads"

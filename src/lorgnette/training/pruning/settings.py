@@ -64,7 +64,7 @@ class PruningSettings(TrainingSettings):
                 budget, 1 with a share of the heads, 0 with λ (the weights have learnt without them already)
     """
 
-    model: Annotated[str, Shown("", "A trained classifier or translation model: a folder, or a hub name.")]
+    model: Annotated[str, Shown("", "A trained classifier, translation or language model: a folder, or a hub name.")]
     out: Annotated[Path | str, Shown(RUN, "The folder for the pruned model.", names=("--out", "-o"))]
     _: KW_ONLY
     keep: Annotated[

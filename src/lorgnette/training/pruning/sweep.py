@@ -9,7 +9,7 @@ from lorgnette.figures.drawing import drawn
 from lorgnette.files import written_whole
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.pruning.prune import Pruned, prune
-from lorgnette.training.pruning.score import Score
+from lorgnette.training.pruning.score import METRICS, Score, metric_of
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.types import Chart, Json
 
@@ -43,7 +43,7 @@ def _row(share: float, pruned: Pruned) -> Json:
     """One budget's row of the table and point of the figure."""
     record = pruned.record
     after = record["metrics"][record["before"]["split"]]
-    name = metric(after)
+    name, _ = metric_of(after)
     tuned, controls = record.get("tuned"), record["controls"]
     return {
         "keep": share,
@@ -62,11 +62,6 @@ def _row(share: float, pruned: Pruned) -> Json:
     }
 
 
-def metric(scored: Json) -> str:
-    """The name of the score."""
-    return next(name for name in ("bleu", "accuracy") if name in scored)
-
-
 def table(rows: list[Json]) -> str:
     """Markdown: a line for each budget."""
     times = [f"{_runtime(each)}" for each in rows[0]["times"]]
@@ -79,7 +74,8 @@ def table(rows: list[Json]) -> str:
 
 
 def _cells(row: Json) -> list[str]:
-    digits, controls = 2 if row["metric"] == "bleu" else 4, row["controls"]
+    digits, controls = METRICS[row["metric"]], row["controls"]
+    shown = METRICS[controls.get("metric", "accuracy")]
     random = controls["random"]
     return [
         f"{row['keep']:g}",
@@ -91,9 +87,9 @@ def _cells(row: Json) -> list[str]:
         f"{row['difference']['value']:+.{digits}f} {_span(row['difference']['interval'], digits)}",
         "" if row["tuned"] is None else f"{row['tuned']['difference']['value']:+.{digits}f} "
         f"{_span(row['tuned']['difference']['interval'], digits)}",
-        f"{controls['chosen']:.4f}",
-        f"{sum(random) / len(random):.4f}" if random else "",
-        f"{controls['magnitude']:.4f}" if "magnitude" in controls else "",
+        f"{controls['chosen']:.{shown}f}",
+        f"{sum(random) / len(random):.{shown}f}" if random else "",
+        f"{controls['magnitude']:.{shown}f}" if "magnitude" in controls else "",
     ]  # fmt: skip
 
 

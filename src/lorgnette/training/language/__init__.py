@@ -1,0 +1,1 @@
+"""Pruning language models: plain texts, and how well a model predicts them."""
