@@ -132,11 +132,16 @@ def test_each_look_before_is_resumed(model, tmp_path, monkeypatch):
     assert found["kurtosis"].data["mean"].item() == once["kurtosis"].data["mean"].item()
 
 
-def test_shards_have_two_rounds(model):
-    with pytest.raises(UserError, match="need three: 'variance', which another lens needs before it looks, needs a"):
-        lo.look(model, TEXTS, Kurtosis(), shard=(1, 2), progress=False)
-    shard = lo.look(model, TEXTS, Variance(), shard=(1, 2), progress=False)
-    assert [each.name for each in shard.look.needed] == ["mean-length"]
+def test_shards_have_as_many_rounds_as_are_needed(model):
+    """The folder of any round but the last says which one comes next."""
+    seen, first = [], None
+    for left in (2, 1, 0):
+        shards = [lo.look(model, TEXTS, Kurtosis(), shard=(n, 2), first=first, progress=False) for n in (1, 2)]
+        seen.append([each.name for each in shards[0].look.needed])
+        first = lo.merge(shards, subject=model, lenses=Kurtosis(), first=first)
+        assert shards[0].look.rounds_left == left
+    assert seen == [["mean-length"], ["mean-length", "variance"], []]
+    assert first["kurtosis"].data["mean"].item() == pytest.approx(moments(model)[2])
 
 
 def test_a_circle_is_refused(model):

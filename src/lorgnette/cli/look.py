@@ -72,7 +72,7 @@ def look(
     if len(model) > 1 and keep is not None:
         raise typer.BadParameter("--keep is for one model, not for several checkpoints.")
     if first is not None and shard is None:
-        raise typer.BadParameter("--first is for the second round of shards: it needs --shard.")
+        raise typer.BadParameter("--first is for the later rounds of shards: it needs --shard.")
     share = None if shard is None else _share(shard, out, model)
     from lorgnette import lens as lenses
     from lorgnette.lens.options import split as lenses_in
@@ -115,8 +115,8 @@ def look(
         if written.look.needed:
             needed = ", ".join(each.name for each in written.look.needed)
             typer.echo(
-                f"This is the first of two rounds: some lenses need {needed} of all texts before they look. When all "
-                "shards are there, `lorgnette merge` says how to go on."
+                f"Another round follows: some lenses need {needed} of all texts before they look. When all shards are "
+                "there, `lorgnette merge` says how to go on."
             )
         return
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)

@@ -20,7 +20,7 @@ def merge(
     ] = None,
     first: Annotated[
         Path | None,
-        typer.Option(help="For a second round: the merged first round, if it has been moved.", metavar="RUN"),
+        typer.Option(help="For a later round: the merged round before, if it has been moved.", metavar="RUN"),
     ] = None,
     *,
     opening: options.Opening,
@@ -32,7 +32,8 @@ def merge(
     model is loaded once more, because some lenses need it for their conclusion.
 
     If a lens needs something of the whole corpus before it looks (roles, effects, importance, agreement, removal,
-    centred=true), there are two rounds: merge the shards, look at each again with --first, and merge those.
+    centred=true), there are two rounds: merge the shards, look at each again with --first, and merge those. `edges`
+    takes three.
 
     [bold]Examples[/bold]
 
@@ -64,9 +65,9 @@ def merge(
     if one.look.needed:
         names = ", ".join(each.name for each in one.look.needed)
         console().print(
-            f"{escape(str(out))} has the first of two rounds: {escape(names)} of all texts. Now run `look` "
-            f"with the same options for every shard once more, with --first {escape(str(out))} and another --out, and "
-            "merge what it writes.",
+            f"{escape(str(out))} has {escape(names)} of all texts, which the next round needs. Now run `look` with the "
+            f"same options for every shard once more, with --first {escape(str(out))} and another --out, and merge "
+            "what it writes.",
             soft_wrap=True,
         )
         return

@@ -179,7 +179,7 @@ Shard = Annotated[
 First = Annotated[
     Path | None,
     typer.Option(
-        help="For the second round of shards: the folder that `merge` wrote from the first round.",
+        help="For a later round of shards: the folder that `merge` wrote from the round before.",
         metavar="RUN",
         rich_help_panel=_RUN,
     ),

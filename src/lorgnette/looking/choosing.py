@@ -8,7 +8,7 @@ from lorgnette.lens import ALL, get, registered
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import classifies
 from lorgnette.lens.whole_model import WholeModel
-from lorgnette.looking.driver import looks
+from lorgnette.looking.driver import looks, refuse_used
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.subject import Subject
 from lorgnette.texts.sides import Encoded
@@ -95,6 +95,15 @@ def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens
                 out[need.name] = need
                 needing += [] if looks(need) else [need]
     return list(out.values())[len(besides) :]
+
+
+def rounds_before(subject: Subject, lenses: Sequence[Lens]) -> list[list[Lens]]:
+    """The looks before this one, bound to the model: each has the lenses whose results the next one needs."""
+    needed = in_order(needed_by(waiting(lenses)))
+    for lens in needed:
+        refuse_used(lens, subject)
+        lens.bind(subject)
+    return [*rounds_before(subject, needed), needed] if needed else []
 
 
 def in_order(lenses: Iterable[Lens]) -> list[Lens]:

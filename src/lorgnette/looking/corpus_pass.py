@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -12,9 +13,8 @@ from lorgnette.files import hidden, locked
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
 from lorgnette.looking.ahead import prepared
-from lorgnette.looking.choosing import in_order, needed_by, waiting
+from lorgnette.looking.choosing import rounds_before, waiting
 from lorgnette.looking.conclusion import concluded, name_of, provenance_of
-from lorgnette.looking.driver import refuse_used
 from lorgnette.looking.interrupts import signals_between_batches
 from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
@@ -129,26 +129,19 @@ def prepare(texts: TokenizedTexts, lenses: Sequence[Lens], setting: Setting, nam
 
     Where what they need also needs a look of its own, that comes first; each look saves its states under its own name.
     """
-    needed = needed_lenses(texts, lenses)
-    if not needed:
-        return
-    prepare(texts, needed, setting, f"{BEFORE}_{name}")
-    counts, _, _ = passed(texts, needed, setting, name)
-    results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, setting.weights), (), None)
-    for lens in waiting(lenses):
-        lens.take(results)
+    refuse_once(texts, lenses)
+    rounds = [*rounds_before(texts.subject, lenses), lenses]
+    for number, (needed, after) in enumerate(pairwise(rounds), 1):
+        counts, _, _ = passed(texts, needed, setting, f"{BEFORE}_" * (len(rounds) - 1 - number) + name)
+        results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, setting.weights), (), None)
+        for lens in waiting(after):
+            lens.take(results)
 
 
-def needed_lenses(texts: TokenizedTexts, lenses: Sequence[Lens]) -> list[Lens]:
-    """The lenses whose results others need before they look, bound to the model."""
-    needy = waiting(lenses)
-    if needy and texts.once:
+def refuse_once(texts: TokenizedTexts, lenses: Sequence[Lens]) -> None:
+    """UserError if a lens needs a look before this one at what can be read only once."""
+    if (needy := waiting(lenses)) and texts.once:
         raise UserError(f"The lens {needy[0].name!r} reads the corpus twice. Pass a Corpus or a list of texts.")
-    needed = in_order(needed_by(needy))
-    for lens in needed:
-        refuse_used(lens, texts.subject)
-        lens.bind(texts.subject)
-    return needed
 
 
 @contextmanager

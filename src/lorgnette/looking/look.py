@@ -110,8 +110,8 @@ def look(
 
     `shard=(3, 64)` analyses the third of 64 shares of the texts and returns (with `out`: writes) a `Shard`; `lo.merge`
     makes the results of all texts from all 64. The corpus is the same for every shard. If a lens needs something of the
-    whole corpus before it looks (`roles`, `importance`, `centred=True` …), there are two rounds: these shards hold what
-    it needs, and `first=lo.merge(shards)` in a second look at each shard goes on from there.
+    whole corpus before it looks (`roles`, `importance`, `centred=True` …), there are two rounds (three for `edges`):
+    these shards hold what it needs, and `first=lo.merge(shards)` in a second look at each shard goes on from there.
     """
     flag(resume, "resume")
     flag(progress, "progress")
@@ -122,7 +122,7 @@ def look(
     ranks = ProcessRank.join()
     texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
     if first is not None and shard is None:
-        raise UserError("first is for the second round of shards: look(…, shard=(3, 64), first=…).")
+        raise UserError("first is for the later rounds of shards: look(…, shard=(3, 64), first=…).")
     left_out: dict[str, str] | None = None
     if wants_all(lenses):  # every shard tries the lenses on the same texts
         whole_corpus = texts if shard is None else TokenizedTexts(subject, texts.corpus, truncate=texts.truncate)

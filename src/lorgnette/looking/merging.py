@@ -14,12 +14,12 @@ from lorgnette.lens import get
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
 from lorgnette.lens.whole_model import WholeModel
-from lorgnette.looking.choosing import chosen_lenses, in_order, needed_by, waiting, with_needed
+from lorgnette.looking.choosing import chosen_lenses, rounds_before, waiting, with_needed
 from lorgnette.looking.conclusion import concluded
 from lorgnette.looking.driver import refuse_used
 from lorgnette.looking.resume import refuse_unlike
 from lorgnette.looking.runs import Run
-from lorgnette.looking.shards import LensRecipe, Look, Shard, first_round, joined_provenance
+from lorgnette.looking.shards import LensRecipe, Look, Shard, joined_provenance, round_before
 from lorgnette.looking.short_texts import chosen as chosen_texts
 from lorgnette.looking.short_texts import from_json
 from lorgnette.looking.texts import Counts
@@ -57,19 +57,24 @@ def merge(
     gives it, or a function that loads it, if it is elsewhere. `lenses`: those of the look, if they were made in Python
     from what JSON cannot hold.
 
-    Shards of the first of two rounds give what their lenses need before they look: `look(…, shard=…, first=…)` takes
-    it. The second round is merged with the same `first`, or with the folder where it was, if that was given to `look`.
+    Shards of a round before the last give what the lenses of the next need before they look: `look(…, shard=…,
+    first=…)` takes it. That round is merged with the same `first`, or with the folder where it was, if that was given
+    to `look`.
     """
     check(command, str | None, "command")
     shards = _whole(_opened(parts))
     look = shards[0].look
-    chosen, whole = _lenses(look, _subject(shards, subject), lenses, first or shards[0].first, out)
+    chosen, whole, before = _lenses(look, _subject(shards, subject), lenses)
     counts = _counts(shards)
     for lens in chosen:
         if lens.per_text is not None:
             lens.per_text.refuse_many(counts.texts)
     run = Run(out, (look.weights, look.dtype, look.corpus), look.truncate, chosen)
     others = run.others()
+    if needy := waiting(chosen):
+        known = _round_before(look, before, first or shards[0].first, out)
+        for lens in needy:
+            lens.take(known)
     _take_in([*chosen, *whole], shards)
     provenance = joined_provenance(shards, counts, command or " ".join(sys.argv))
     left_out = None if look.left_out is None or look.needed else dict(look.left_out)
@@ -151,13 +156,9 @@ def _loaded(make: Callable[[], Subject]) -> Subject:
 
 
 def _lenses(
-    look: Look,
-    subject: Subject,
-    given: Sequence[Lens | str] | Lens | str | None,
-    first: Results | str | os.PathLike[str] | None,
-    out: str | os.PathLike[str] | None,
-) -> tuple[list[Lens], list[WholeModel]]:
-    """The lenses whose states the shards hold, bound to the model, with what they had to know before they looked."""
+    look: Look, subject: Subject, given: Sequence[Lens | str] | Lens | str | None
+) -> tuple[list[Lens], list[WholeModel], list[Lens]]:
+    """The lenses whose states the shards hold, bound to the model, and those of the round before."""
     recipes = look.lenses[: len(look.lenses) - look.whole]
     chosen = [_made(recipe) for recipe in recipes] if given is None else with_needed(chosen_lenses(given))
     whole = [WholeModel()] if look.whole else []
@@ -165,17 +166,12 @@ def _lenses(
         refuse_used(lens, subject)
         lens.bind(subject, keep_texts=look.keep is not None and lens in chosen)
     _refuse_other_lenses([*chosen, *whole], look.lenses)
-    needed = in_order(needed_by(waiting(chosen)))
-    for lens in needed:
-        lens.bind(subject)
+    rounds = [[], *rounds_before(subject, chosen), chosen]
+    place = max(1, len(rounds) - 1 - look.rounds_left)
     if look.needed:
-        _refuse_other_lenses(needed, look.needed)
-        return needed, []
-    if needed:
-        before = _first_round(look, needed, first, out)
-        for lens in waiting(chosen):
-            lens.take(before)
-    return chosen, whole
+        _refuse_other_lenses(rounds[place], look.needed)
+        whole = []
+    return rounds[place], whole, rounds[place - 1]
 
 
 def _refuse_other_lenses(lenses: Sequence[Lens], recipes: Sequence[LensRecipe]) -> None:
@@ -191,17 +187,17 @@ def _refuse_other_lenses(lenses: Sequence[Lens], recipes: Sequence[LensRecipe]) 
         )
 
 
-def _first_round(
+def _round_before(
     look: Look,
-    needed: Sequence[Lens],
+    before: Sequence[Lens],
     first: Results | str | os.PathLike[str] | None,
     out: str | os.PathLike[str] | None,
 ) -> Results:
     if first is None:
-        raise UserError("These shards are a second round. Give the results of the first, too (--first, first=…).")
+        raise UserError("There was a round before these shards. Give its results, too (--first, first=…).")
     if out is not None and not isinstance(first, Results) and real(out) == real(first):
-        raise UserError(f"{out} holds the first round, which the second does not replace. Choose another folder.")
-    return first_round(first, (look.weights, look.dtype, look.corpus), look.truncate, needed)
+        raise UserError(f"{out} holds the round before, which this one does not replace. Choose another folder.")
+    return round_before(first, (look.weights, look.dtype, look.corpus), look.truncate, [before])[1]
 
 
 def _made(recipe: LensRecipe) -> Lens:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.whole_model import WholeModel
-from lorgnette.looking.choosing import waiting
+from lorgnette.looking.choosing import rounds_before, waiting
 from lorgnette.looking.conclusion import provenance_of
-from lorgnette.looking.corpus_pass import Setting, alone, needed_lenses, passed
+from lorgnette.looking.corpus_pass import Setting, alone, passed, refuse_once
 from lorgnette.looking.resume import states_of
-from lorgnette.looking.shards import LensRecipe, Look, Shard, first_round, refuse_other
+from lorgnette.looking.shards import LensRecipe, Look, Shard, refuse_other, round_before
 from lorgnette.looking.short_texts import as_json, short_texts
 from lorgnette.looking.texts import Counts, TokenizedTexts
 from lorgnette.models.loading import tensors_hash
@@ -32,25 +32,20 @@ def analysed_shard(
         raise UserError("A shard is the work of one process: use --shard or torchrun, not both.")
     assert texts.share is not None
     looking: Sequence[Lens] = [*chosen, *whole]
-    needed = needed_lenses(texts, chosen)
-    if deep := waiting(needed):
-        raise UserError(
-            f"Shards have two rounds, and these lenses need three: {deep[0].name!r}, which another lens needs before "
-            "it looks, needs a look before that. Run look without --shard."
-        )
-    if first is not None and not needed:
-        raise UserError("No lens of this look needs a first round: leave out --first.")
-    if first is None:
-        about = replace(about, needed=tuple(map(LensRecipe.of, needed)))
+    refuse_once(texts, chosen)
+    earlier, done, before = rounds_before(texts.subject, chosen), 0, Results()
+    if first is not None:
+        if not earlier:
+            raise UserError("No lens of this look needs a first round: leave out --first.")
+        done, before = round_before(first, (about.weights, about.dtype, about.corpus), about.truncate, earlier)
+    if done < len(earlier):
+        looking = earlier[done]
+        about = replace(about, needed=tuple(map(LensRecipe.of, looking)), rounds_left=len(earlier) - done)
     there = None if setting.out is None else refuse_other(setting.out, about, texts.share)
     if there is not None and setting.resume:
         return there
-    if first is not None:
-        before = first_round(first, (about.weights, about.dtype, about.corpus), about.truncate, needed)
-        for lens in waiting(chosen):
-            lens.take(before)
-    elif needed:
-        looking = needed
+    for lens in waiting(looking):
+        lens.take(before)
     with alone(setting.out, setting.ranks):
         counts, keeper, paths = passed(texts, looking, setting, unique_ids=about.keep is not None)
         states = {name: state.cpu() for name, state in states_of(looking).items()}

@@ -40,6 +40,7 @@ _DIFFERENCES = {
     "whole": "labels of another kind",
     "left_out": "other lenses that cannot look",
     "needed": "another round",
+    "rounds_left": "another round",
 }
 
 
@@ -81,8 +82,10 @@ class Look:
     left_out: Json | None = None
     """If all lenses were asked for, why some could not look."""
     needed: tuple[LensRecipe, ...] = ()
-    """In the first of two rounds: the lenses whose results the others need before they look, and whose states these
+    """In a round before the last: the lenses whose results the next round needs before it looks, and whose states these
     are."""
+    rounds_left: int = 0
+    """How many rounds come after this one."""
 
     @staticmethod
     def of(
@@ -113,7 +116,8 @@ class Look:
 
     def differences(self, other: "Look") -> str:
         """What differs in the other look, in words."""
-        return ", ".join(words for name, words in _DIFFERENCES.items() if getattr(self, name) != getattr(other, name))
+        unlike = [words for name, words in _DIFFERENCES.items() if getattr(self, name) != getattr(other, name)]
+        return ", ".join(dict.fromkeys(unlike))
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ class Shard:
     examples: tuple[Json, ...] = ()
     """Short texts of it that a page may show."""
     first: str | None = None
-    """The folder with the results of the first round, in the second."""
+    """The folder with the results of the round before, if there was one."""
     states: Mapping[str, Tensor] | None = field(default=None, repr=False)
     folder: Path | None = None
 
@@ -236,19 +240,25 @@ def refuse_other(folder: str | os.PathLike[str], look: Look, share: Share) -> Sh
     return there
 
 
-def first_round(
-    first: Results | str | os.PathLike[str], origin: tuple[str, str, str | None], truncate: bool, needed: Sequence[Lens]
-) -> Results:
-    """The merged first round, if it has the results of these lenses for this model and these texts."""
+def round_before(
+    first: Results | str | os.PathLike[str],
+    origin: tuple[str, str, str | None],
+    truncate: bool,
+    rounds: Sequence[Sequence[Lens]],
+) -> tuple[int, Results]:
+    """The merged results of an earlier round of this model and these texts, and how many rounds they are."""
     results = first if isinstance(first, Results) else Results.load(first)
     name = "The first round" if isinstance(first, Results) else str(first)
-    keys = Run(None, origin, truncate, needed).keys
-    if lacks := [lens.name for lens in needed if results.looked.get(lens.name) != keys.get(lens.name, "")]:
-        raise UserError(
-            f"{name} has no {', '.join(lacks)} of this model and these texts. Merge the shards of the first round of "
-            "this look, with the same options, and give what comes of it."
-        )
-    return results
+    lacks: list[str] = []
+    for done in range(len(rounds), 0, -1):
+        keys = Run(None, origin, truncate, rounds[done - 1]).keys
+        lacks = [lens for lens, key in keys.items() if results.looked.get(lens) != key]
+        if keys and not lacks:
+            return done, results
+    raise UserError(
+        f"{name} has no {', '.join(lacks)} of this model and these texts. Merge the shards of the round before, with "
+        "the same options, and give what comes of it."
+    )
 
 
 def joined_provenance(shards: Sequence[Shard], counts: Counts, command: str) -> Provenance:
