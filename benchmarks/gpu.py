@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.gpu_looks import BENCHES
+from benchmarks.gpu_looks import LOOKS
 from benchmarks.harness import Figure
 from lorgnette.attending.scores import Scores, dense, softmax
 from lorgnette.attending.sweep import Wanted, from_matrix
@@ -161,7 +161,7 @@ BENCHES_GPU = {
     "float32": float32_over_sdpa,
     "look": look_over_forward,
     "mixed": mixed_over_forward,
-    **BENCHES,
+    **LOOKS,
 }
 
 

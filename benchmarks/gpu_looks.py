@@ -136,7 +136,7 @@ def voita2019() -> Iterator[Figure]:
     yield Figure("gpu_voita2019_64x256", statistics.median(mine / plain for plain, mine in pairs), 4.0, details=details)
 
 
-BENCHES = {
+LOOKS = {
     "decoder_8b": decoder_8b,
     "decoder_8b_long": decoder_8b_long,
     "decoder_1b": decoder_1b,

@@ -11,6 +11,13 @@ def test_every_bench_is_found():
     assert {"look_over_forward", "geometry_over_forward", "norms_over_forward", "relevance", "rows", "trees"} <= names
 
 
+def test_benches_of_a_cpu_start_nothing_that_needs_a_gpu():
+    from benchmarks.gpu_looks import LOOKS
+
+    assert "decoder_8b" in LOOKS
+    assert not set(LOOKS) & set(collect())
+
+
 def test_one_batch_goes_through_the_bench_of_geometry():
     """It runs a pass without a look around it."""
     from benchmarks.shapes import E5_SMALL, subject, texts
