@@ -124,6 +124,26 @@ def test_every_lens_answers_a_question_in_the_table():
     assert named == {name: lenses.report_of(name).chapter for name in lenses.OURS}
 
 
+SECTIONS = [
+    "Formula", "How to run it", "Example", "How it was validated", "What it does not tell you", "References",
+]  # fmt: skip
+
+
+OF_LENSES = [page for page in PAGES if page.parent.name == "lenses" and page.stem != "index"]
+
+
+@pytest.mark.parametrize("page", OF_LENSES, ids=lambda page: page.stem)
+def test_pages_of_lenses_share_one_order_of_sections(page):
+    """The title is a question, with an introduction below it, and every section has content."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    opening, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    title, introduction = opening.split("\n", 1)
+    assert re.fullmatch(rf"# `{page.stem}`: .+\?", title)
+    assert "?" in introduction
+    assert [section.split("\n", 1)[0] for section in sections] == SECTIONS
+    assert [section.split("\n", 1)[0] for section in sections if not section.split("\n", 1)[1].strip()] == []
+
+
 def test_every_number_has_a_twin_in_a_test_that_exists():
     """Each lens and explanation method is in the table of docs/tests.md, and so is the name of a test."""
     page = (ROOT / "docs" / "tests.md").read_text(encoding="utf-8").split("## Which number has an independent twin?")[1]
