@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 
+import click
 import numpy as np
 import pytest
 import typer
 import xarray as xr
+from rich.text import Text
 from typer.testing import CliRunner
 
 from lorgnette.cli import summary
@@ -49,6 +52,23 @@ def test_every_command_has_examples(command):
     assert done.exit_code == 0
     assert "Example" in done.stdout
     assert f"lorgnette {command}" in done.stdout.split("Example")[1]
+
+
+def every_command(group: click.Group, name: str = "lorgnette") -> Iterator[tuple[str, click.Command]]:
+    for word, command in group.commands.items():
+        yield f"{name} {word}", command
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{name} {word}")
+
+
+def test_help_swallows_no_brackets():
+    """Rich takes "[name, start]" for a style, and prints nothing in its place."""
+    commands = dict(every_command(typer.main.get_command(app)))
+    assert {"lorgnette look", "lorgnette sources"} <= commands.keys()
+    for name, command in commands.items():
+        helps = [command.help or "", *(getattr(one, "help", None) or "" for one in command.params)]
+        styles = {str(span.style) for text in helps for span in Text.from_markup(text).spans}
+        assert styles <= {"bold"}, (name, styles)
 
 
 def test_every_command_that_writes_takes_the_same_short_option():

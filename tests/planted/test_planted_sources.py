@@ -82,6 +82,19 @@ def test_without_the_fact_no_document_matters():
     )
 
 
+@pytest.mark.parametrize("fact", [True, False])
+def test_one_prompt_has_no_interval_and_no_test(fact):
+    result = look(copying(), [prompt(0, fact=fact)], [SourceSignals(among="document *")], progress=False)["sources"]
+    said = [finding.text for finding in findings(result)]
+    assert not any(word in " ".join(said) for word in ("prompts", "CI", "significant", "nan"))
+    if fact:
+        assert said[0].startswith("Without one of the sources the answer is at most half as likely")
+        assert said[1].startswith("That source is ranked first by")
+    else:
+        assert said == ["Without any one of the sources, the answer stays more than half as likely: nothing shows that "
+                        "it uses one of them."]  # fmt: skip
+
+
 def test_random_weights_use_none():
     data = measured(copying(control=True)).data
     assert float(data["gold"].sel(signal="attention")) < 0.5

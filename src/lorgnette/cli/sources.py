@@ -50,9 +50,9 @@ def sources(
     is the only source (alone). Over several prompts: how well each signal, and each head, ranks the sources as masking
     them does. With --out, results, report.html and a table of all parts (sources.csv) are written to a folder.
 
-    A line of PROMPTS is {"parts": {"document 1": "…", "question": "…"}, "answer": " …"}, or has "text" with "parts" as
-    [name, start, end], or "messages" for a chat, whose contents may be given in parts. "gold" may name the part that
-    holds the answer.
+    A line of PROMPTS is {"parts": {"document 1": "…", "question": "…"}, "answer": " …"}, or has "text" with the
+    name, start and end of each of its "parts", or "messages" for a chat, whose contents may be given in parts. "gold"
+    may name the part that holds the answer.
 
     [bold]Examples[/bold]
 
@@ -93,9 +93,9 @@ def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> s
         plan = planned(subject, example, among)
         prompts, copies, tokens = prompts + 1, copies + plan.copies, tokens + plan.copies * plan.tokens
         answers += not plan.answered
-    told = f"{answers:,} answers to generate, " if answers else ""
+    told = f"{answers:,} {'answer' if answers == 1 else 'answers'} to generate, " if answers else ""
     return (
-        f"{prompts:,} prompts: {told}one pass for attention and norms and one forward and backward for relevance each, "
+        f"{prompts:,} {'prompt' if prompts == 1 else 'prompts'}: {told}one pass for attention and norms and one forward and backward for relevance each, "
         f"{copies:,} copies with masked parts in all (at most {tokens:,} tokens, less what copies share)."
     )
 

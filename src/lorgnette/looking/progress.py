@@ -46,7 +46,8 @@ class Lines:
         if now - self.last < EVERY or done <= self.first:
             return
         self.last = now
-        parts = [f"{done:,}{'' if self.total is None else f' of {self.total:,}'} {self.unit}", said]
+        unit = self.unit.removesuffix("s") if (self.total or done) == 1 else self.unit
+        parts = [f"{done:,}{'' if self.total is None else f' of {self.total:,}'} {unit}", said]
         if self.total is not None and done < self.total:
             left = (now - self.began) / (done - self.first) * (self.total - done)
             parts.append(f"{int(left) // 60}:{int(left) % 60:02d} left")

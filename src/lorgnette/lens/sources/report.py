@@ -109,6 +109,9 @@ def findings(result: Result) -> Iterator[Finding]:
     data = result.data
     prompts = int(data["matters_count"])
     used = round(float(data["matters"]) * prompts)
+    if prompts == 1:
+        yield from _of_one_prompt(result, used)
+        return
     words = "In {used} of {prompts} prompts the answer is at most half as likely without one of the sources"
     if not used:
         yield Finding(f"{words}: nothing shows that an answer uses any one of them.",
@@ -119,6 +122,26 @@ def findings(result: Result) -> Iterator[Finding]:
     yield Finding(f"{words}; the largest drop of a prompt is {{drop:.2f}} nats on average.", numbers)
     yield from _signals(result, used)
     yield from _heads(result)
+
+
+def _of_one_prompt(result: Result, used: int) -> Iterator[Finding]:
+    """One prompt has no interval and no test: only what was seen in it."""
+    if not used:
+        yield Finding("Without any one of the sources, the answer stays more than half as likely: nothing shows that it "
+                      "uses one of them.", {})  # fmt: skip
+        return
+    yield Finding(
+        "Without one of the sources the answer is at most half as likely: its log-probability falls by {drop:.2f} nats.",
+        {"drop": float(result.data["largest_drop"])},
+    )
+    found = {str(name): _estimate(result, "found", name).value for name in result.data[SIGNAL].values.tolist()}
+    right = ", ".join(name for name, share in found.items() if name not in BLIND and share == 1)
+    wrong = ", ".join(name for name, share in found.items() if name not in BLIND and share == 0)
+    both = "; another one is ranked first by {wrong}" if wrong else ""
+    if right:
+        yield Finding(f"That source is ranked first by {{right}}{both}.", {"right": right, "wrong": wrong})
+    elif wrong:
+        yield Finding("None of {wrong} ranks that source first.", {"wrong": wrong})
 
 
 def _signals(result: Result, used: int) -> Iterator[Finding]:
@@ -132,11 +155,12 @@ def _signals(result: Result, used: int) -> Iterator[Finding]:
     tied = [name for name in means if name != best and means[name].value == means[name].value
             and not float(q.sel({SIGNAL_B: name})) < LEVEL]  # fmt: skip
     low, high = interval(looking[best], share=False)
-    sure = f"; not significantly above {', '.join(tied)}" if tied else "; significantly above all others"
+    apart = f"; not significantly above {', '.join(tied)}" if tied else "; significantly above all others"
+    sure = f", 95 % CI {{low}} to {{high}}, over {{used}} prompts{apart}"
     others = ", ".join(f"{name} {written(shares[name], '.0%')}" for name in looking)
     yield Finding(
-        "{best} has the highest rank agreement with deletion: ρ {rho:.2f}, 95 % CI {low} to {high}, over {used} prompts"
-        f"{sure}. The source with the largest drop is ranked first by {others} (chance {{chance:.0%}}).",
+        f"{{best}} has the highest rank agreement with deletion: ρ {{rho:.2f}}{sure if used > 1 else ' in one prompt'}. "
+        f"The source with the largest drop is ranked first by {others} (chance {{chance:.0%}}).",
         {"best": best, "rho": looking[best].value, "low": written(low, ".2f"), "high": written(high, ".2f"),
          "used": used, "chance": float(result.data["chance"])},
     )  # fmt: skip
