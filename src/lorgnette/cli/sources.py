@@ -94,8 +94,9 @@ def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> s
         prompts, copies, tokens = prompts + 1, copies + plan.copies, tokens + plan.copies * plan.tokens
         answers += not plan.answered
     told = f"{answers:,} {'answer' if answers == 1 else 'answers'} to generate, " if answers else ""
+    counted = f"{prompts:,} {'prompt' if prompts == 1 else 'prompts'}"
     return (
-        f"{prompts:,} {'prompt' if prompts == 1 else 'prompts'}: {told}one pass for attention and norms and one forward and backward for relevance each, "
+        f"{counted}: {told}one pass for attention and norms and one forward and backward for relevance each, "
         f"{copies:,} copies with masked parts in all (at most {tokens:,} tokens, less what copies share)."
     )
 

@@ -127,11 +127,12 @@ def findings(result: Result) -> Iterator[Finding]:
 def _of_one_prompt(result: Result, used: int) -> Iterator[Finding]:
     """One prompt has no interval and no test: only what was seen in it."""
     if not used:
-        yield Finding("Without any one of the sources, the answer stays more than half as likely: nothing shows that it "
-                      "uses one of them.", {})  # fmt: skip
+        yield Finding("Without any one of the sources, the answer stays more than half as likely: nothing shows that "
+                      "it uses one of them.", {})  # fmt: skip
         return
     yield Finding(
-        "Without one of the sources the answer is at most half as likely: its log-probability falls by {drop:.2f} nats.",
+        "Without one of the sources the answer is at most half as likely: "
+        "its log-probability falls by {drop:.2f} nats.",
         {"drop": float(result.data["largest_drop"])},
     )
     found = {str(name): _estimate(result, "found", name).value for name in result.data[SIGNAL].values.tolist()}
@@ -156,10 +157,10 @@ def _signals(result: Result, used: int) -> Iterator[Finding]:
             and not float(q.sel({SIGNAL_B: name})) < LEVEL]  # fmt: skip
     low, high = interval(looking[best], share=False)
     apart = f"; not significantly above {', '.join(tied)}" if tied else "; significantly above all others"
-    sure = f", 95 % CI {{low}} to {{high}}, over {{used}} prompts{apart}"
+    sure = f", 95 % CI {{low}} to {{high}}, over {{used}} prompts{apart}" if used > 1 else " in one prompt"
     others = ", ".join(f"{name} {written(shares[name], '.0%')}" for name in looking)
     yield Finding(
-        f"{{best}} has the highest rank agreement with deletion: ρ {{rho:.2f}}{sure if used > 1 else ' in one prompt'}. "
+        f"{{best}} has the highest rank agreement with deletion: ρ {{rho:.2f}}{sure}. "
         f"The source with the largest drop is ranked first by {others} (chance {{chance:.0%}}).",
         {"best": best, "rho": looking[best].value, "low": written(low, ".2f"), "high": written(high, ".2f"),
          "used": used, "chance": float(result.data["chance"])},
