@@ -117,8 +117,7 @@ def test_the_table_in_the_documentation_is_that_of_the_cells():
 
 
 def digits(value):
-    short = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.2f}"
-    return short.replace("-", "−")
+    return f"{value:.2f}".replace("-", "−")
 
 
 def written(readings, read, signal):

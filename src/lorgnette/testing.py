@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Tap
+from lorgnette.errors import UserError
 from lorgnette.lens import get
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver, looks
@@ -176,13 +177,17 @@ def left_padded(subject: Subject, batch: Batch) -> Batch | None:
     """The batch with its padding in front, if the model computes the same on it; else None.
 
     A model that counts padding as positions, and lets nobody say otherwise by `position_ids`, computes something else,
-    and so does a classifier that reads position 0.
+    and so does a classifier that reads position 0, if it does not refuse.
     """
     left = padded(batch, 5, subject.encoder.padding, "left")
     if "position_ids" in signature(subject.model.forward).parameters:
         left.inputs["position_ids"] = (left.source.mask.cumsum(-1) - 1).clamp(min=0)
     with torch.no_grad():
-        before, after = (_output(subject.run(each), each) for each in (batch, left))
+        before = _output(subject.run(batch), batch)
+        try:
+            after = _output(subject.run(left), left)
+        except UserError:
+            return None
     return left if torch.allclose(before, after, rtol=1e-4, atol=1e-5) else None
 
 

@@ -249,5 +249,5 @@ class _Written(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _alive(x: Any) -> bool:
+def _alive(x: object) -> bool:
     return isinstance(x, Tensor) and x.requires_grad and torch.is_grad_enabled()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.sides import Side
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
+T = TypeVar("T")
 Item = dict[str, Any]
 """One text: input_ids, labels, perhaps token_type_ids and maps over tokens ("gold", "heuristic")."""
 
@@ -159,9 +160,7 @@ class Streamed(Bucketed):
             yield from bucketed(shuffled, lambda item: len(item["input_ids"]), self.batch_size, draw)
 
 
-def bucketed(
-    pool: Sequence[Any], length: Callable[[Any], int], batch_size: int, draw: torch.Generator
-) -> Iterator[Any]:
+def bucketed(pool: Sequence[T], length: Callable[[T], int], batch_size: int, draw: torch.Generator) -> Iterator[T]:
     """The pool in batches of similar length, the batches in random order; the one that is not full comes last."""
     by_length = sorted(pool, key=length)  # stable: texts of one length stay shuffled
     full = len(by_length) // batch_size

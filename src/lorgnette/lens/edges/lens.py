@@ -1,7 +1,7 @@
 """Which paths the prediction takes: the attribution of every edge, and the strongest edges patched exactly."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from lorgnette.results import Result
 from lorgnette.statistics.spearman import spearman
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
+
+Labelled = TypeVar("Labelled", xr.DataArray, xr.Dataset)
 
 CHOSEN = ("strongest", "drawn")
 """How the edges that are patched were chosen: the largest attributions, and some of the others at random."""
@@ -107,7 +109,9 @@ class Edges(EdgeAttribution):
         variables: dict[str, xr.DataArray] = {str(n): array for n, array in self.attributed.data.data_vars.items()}
         names = [self._named(edge) for edge, _, _ in self.chosen]
         for name, array in self.of_edges.arrays().items():
-            variables[name] = array.isel({axes.EDGE: slice(0, len(names))}).assign_coords({axes.EDGE: names})
+            variables[name] = _only_named(array, names)
+        if self.text_numbers is not None:
+            self.text_numbers = _only_named(self.text_numbers, names)
         variables["estimated"] = _along(axes.EDGE, names, [value for _, _, value in self.chosen])
         variables["chosen"] = _along(axes.EDGE, names, [how for _, how, _ in self.chosen])
         variables |= self._alike(variables)
@@ -177,3 +181,8 @@ class Edges(EdgeAttribution):
 
 def _along(axis: str, labels: Sequence[str], values: Sequence[float | int | str]) -> xr.DataArray:
     return xr.DataArray(list(values), dims=(axis,), coords={axis: list(labels)})
+
+
+def _only_named(found: Labelled, names: Sequence[str]) -> Labelled:
+    """The edges that were patched, by name; room is made for as many as were asked for, and a model may have fewer."""
+    return found.isel({axes.EDGE: slice(0, len(names))}).assign_coords({axes.EDGE: list(names)})

@@ -269,7 +269,7 @@ def _faithful(
     return torch.stack(columns, -1), torch.stack(known, -1)
 
 
-def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: Any) -> Tensor:
+def _side_by_side(rows: Sequence[Tensor], texts: Sequence[Marked], fill: int) -> Tensor:
     """Rows of numbers by seen word as [text word], `fill` for words that are not seen or not there."""
     out = torch.full((len(texts), max(len(text.visible) for text in texts)), fill, dtype=rows[0].dtype)
     for line, row, text in zip(out, rows, texts, strict=True):
