@@ -3,12 +3,13 @@
 1. Build both into dist/ (the same commit gives the same bytes), check their metadata (twine) and their contents
    (check-wheel-contents): the package alone.
 2. Install the wheel into a fresh environment, core only: `check`, `look`, `trace` and `report` work on a tiny model;
-   a command that needs an extra names it in one line.
+   a command that needs an extra names it in one line; the core brings no more than it should.
 3. Add the extra `demo`, and run the demo.
 """
 
 import gzip
 import io
+import json
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+MOST_MEGABYTES = 60  # of wheels that the core brings along, besides torch and transformers
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 TINY = """
@@ -103,9 +105,28 @@ def smoke(programs: Path, where: Path) -> None:
         where=where)  # fmt: skip
     run(lorgnette, "report", "run", where=where)
     run(lorgnette, "trace", "./tiny", "the cat sat .", "--html", "page.html", where=where)
-    said = run(lorgnette, "serve", "./tiny", where=where, fails=True)
-    if "lorgnette[serve]" not in said:
-        sys.exit(f"{said}\nrelease-check: serve without its extra does not say what to install.")
+    for extra, needs_it in {"serve": ("serve", "./tiny"), "figures": ("report", "run", "--figures", "pdf")}.items():
+        said = run(lorgnette, *needs_it, where=where, fails=True)
+        if f"lorgnette[{extra}]" not in said:
+            sys.exit(f"{said}\nrelease-check: {needs_it[0]} without its extra does not say what to install.")
+    brought = megabytes(programs, where)
+    print(f"release-check: besides torch and transformers, the core installs {brought:.0f} MB of wheels.")
+    if brought > MOST_MEGABYTES:
+        sys.exit(f"release-check: that is more than {MOST_MEGABYTES} MB. Make what few users need an extra.")
+
+
+def megabytes(programs: Path, where: Path) -> float:
+    """The size of the wheels that the core installs besides torch, transformers and what these need themselves."""
+    report = ("-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "-c", ROOT / "constraints.txt")
+    names = []
+    for what, file in ((next(DIST.glob("*.whl")), "core.json"), (("torch", "transformers"), "theirs.json")):
+        wanted = what if isinstance(what, tuple) else (what,)
+        run(programs / "python", *report, "--report", file, *wanted, where=where)
+        installed = json.loads((where / file).read_text())["install"]
+        names.append({f"{one['metadata']['name']}=={one['metadata']['version']}" for one in installed})
+    ours = sorted(name for name in names[0] - names[1] if not name.startswith("lorgnette=="))
+    run(programs / "python", "-m", "pip", "download", "-q", "--no-deps", "-d", "wheels", *ours, where=where)
+    return sum(path.stat().st_size for path in (where / "wheels").iterdir()) / 1e6
 
 
 def main() -> None:

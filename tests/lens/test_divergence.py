@@ -95,6 +95,18 @@ def test_the_map_is_at_a_minimum_of_the_stress():
     assert raw(found.ravel()) <= 1.02 * others
 
 
+def test_the_map_is_that_of_sklearn_from_the_same_start():
+    from sklearn.manifold import smacof
+
+    from lorgnette.lens.distances.divergence import _classical, _majorised
+
+    points = np.random.default_rng(2).normal(size=(15, 4))
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    start = _classical(distances)
+    theirs, _ = smacof(distances, n_components=2, init=start.copy(), n_init=1, max_iter=1000, normalized_stress=False)
+    assert np.allclose(_majorised(distances, start), theirs, rtol=0, atol=1e-12)
+
+
 def test_heads_that_are_all_the_same_lie_on_one_point():
     found, stress = metric_mds(np.zeros((3, 3)))
     assert stress == 0

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from tiny import bert, classifier, marian
 
 import lorgnette as lo
+from lorgnette import model_names
 from lorgnette.errors import UserError
 from lorgnette.models.opening import HUB_SECONDS, Checkpoint
 
@@ -154,6 +155,15 @@ def test_minilm_comes_with_the_demo_extra():
     checks = subject.check()
     assert all(check.ok for check in checks), checks
     assert len(checks) == 12
+
+
+def test_a_packaged_model_must_be_the_published_one(tmp_path, monkeypatch):
+    bert().model.save_pretrained(tmp_path / "forged" / "model")
+    (tmp_path / "forged" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(model_names.PACKAGED, "minilm", ("forged", "model"))
+    with pytest.raises(UserError, match=r"model.safetensors is not the file that 'minilm' was published with"):
+        lo.load("minilm")
 
 
 def test_a_folder_without_tokenizer_is_refused(folder):

@@ -169,3 +169,25 @@ def test_a_text_that_is_not_in_the_batch():
 def test_tokens_of_white_space_can_be_read():
     shown = lo.views(weights()[:, 0], ["Ġthe", "▁cat", "Ċ", "\t", ""])
     assert shown.document["sides"][0]["pieces"] == ["␣the", "␣cat", "⏎", "⇥", "∅"]
+
+
+def test_without_vl_convert_a_line_names_the_extra(results, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from lorgnette.cli.app import app
+
+    folder = results.save(tmp_path / "run")
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    for ending in HEADS:
+        with pytest.raises(UserError, match=r"'vl_convert'.*lorgnette\[figures\]"):
+            results["weights"]["peak"].plot().save(tmp_path / f"peak{ending}")
+    with pytest.raises(UserError, match=r"lorgnette\[figures\]"):
+        lo.report(folder, figures="pdf")
+    assert not (folder / "figures").exists()
+    told = CliRunner().invoke(app, ["report", str(folder)])
+    page = (folder / "report.html").read_text()
+    assert told.exit_code == 0
+    assert "lorgnette[figures]" in told.output
+    assert "lorgnette[figures]" in page
+    assert "Numbers" in page  # the tables stay
+    assert "lorgnette[figures]" in results["weights"]._repr_html_()

@@ -159,6 +159,7 @@ def _look_by_step(
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
+    from lorgnette.figures.drawing import NOT_DRAWN, can_draw
     from lorgnette.looking.processes import is_first
     from lorgnette.looking.steps import drop_steps, look_by_step, steps_of
     from lorgnette.reporting import Report
@@ -174,6 +175,8 @@ def _look_by_step(
         results.save(folder)
         drop_steps(folder)
         file = page.write(folder / "report.html")
+        if not can_draw():
+            typer.echo(NOT_DRAWN, err=True)
         out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 
 
@@ -183,6 +186,7 @@ def write_report(page: "Report", subject: "Subject", texts: "Callable[[], Sequen
 
     from lorgnette.cli.consoles import out
     from lorgnette.errors import UserError
+    from lorgnette.figures.drawing import NOT_DRAWN, can_draw
     from lorgnette.reporting.examples import documents_of, save_examples
 
     try:
@@ -193,6 +197,8 @@ def write_report(page: "Report", subject: "Subject", texts: "Callable[[], Sequen
     save_examples(examples, folder, subject.weights_hash)
     page.examples = {next(iter(page.subjects)): examples}
     file = page.write(folder / "report.html")
+    if not can_draw():
+        typer.echo(NOT_DRAWN, err=True)
     out().print(f"Results are in {escape(str(folder))}; to read: {escape(str(file))}", soft_wrap=True)
 
 

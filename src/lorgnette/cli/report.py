@@ -38,6 +38,9 @@ def report(
       lorgnette report runs/bert --figure weights-mass --width column
     """
     from lorgnette import report as write
+    from lorgnette.figures.drawing import NOT_DRAWN, can_draw
 
     for path in write(run, out, figures=figures, width=width, figure=figure):
         typer.echo(path)
+    if not can_draw():
+        typer.echo(NOT_DRAWN, err=True)

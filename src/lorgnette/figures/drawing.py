@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree
 
 import altair as alt
-import vl_convert
 
-from lorgnette.errors import UserError, listed, near, shown
+from lorgnette.errors import UserError, listed, near, optional, shown
 from lorgnette.figures.width import LETTERS, fitted_to, known_width
 from lorgnette.types import Chart, Json
 
@@ -32,6 +33,18 @@ _FONT = "Helvetica Neue, Arial, Liberation Sans, sans-serif"
 ROOM = 1.25
 """Text in an SVG is laid out so much larger than it is drawn: where the reader has none of these fonts, the one that
 stands in (DejaVu Sans, Verdana) is wider, and would run over the edge or into the next word."""
+
+
+NOT_DRAWN = "The charts are not drawn, because vl-convert is not installed: pip install 'lorgnette[figures]'."
+
+
+def renderer() -> ModuleType:
+    """vl-convert, which draws charts without a browser; an error names the extra that installs it."""
+    return optional("vl_convert", "figures")
+
+
+def can_draw() -> bool:
+    return find_spec("vl_convert") is not None
 
 
 def theme(ink: str, *, size: int = 11) -> Json:
@@ -64,8 +77,10 @@ def inline_svg(chart: Chart, prefix: str, label: str) -> str:
     """The chart as an SVG element for a page: its text takes the page's colour, its ids begin with `prefix`.
 
     Only tags and attributes that draw are let through, so that nothing in it can act, whatever the data say; a mark's
-    description becomes its tooltip.
+    description becomes its tooltip. Where charts cannot be drawn, a line says so in place of each.
     """
+    if not can_draw():
+        return f"<p>{NOT_DRAWN}</p>"
     root = ElementTree.fromstring(_roomy(_without_legend_titles(chart.to_dict()), theme(INK)))
     _clean(root, _ids(root, prefix))
     # With a viewBox but no fixed height it can shrink with the page.
@@ -99,9 +114,9 @@ def drawings(
             svg = _roomy(spec, config)
             out[name] = (svg if width is None else _in_points(svg)).encode()
         elif name == "png":
-            out[name] = bytes(vl_convert.vegalite_to_png(spec, ppi=ppi, scale=1, **options))
+            out[name] = bytes(renderer().vegalite_to_png(spec, ppi=ppi, scale=1, **options))
         else:
-            out[name] = bytes(vl_convert.vegalite_to_pdf(spec, **options))
+            out[name] = bytes(renderer().vegalite_to_pdf(spec, **options))
     return out
 
 
@@ -163,7 +178,7 @@ def _larger(part: Any) -> Any:
 
 def _svg(spec: Json, config: Json) -> str:
     # No URL is allowed: a chart holds its numbers.
-    return str(vl_convert.vegalite_to_svg(spec, config=config, vl_version=_version(), allowed_base_urls=[]))
+    return str(renderer().vegalite_to_svg(spec, config=config, vl_version=_version(), allowed_base_urls=[]))
 
 
 def _version() -> str:

@@ -10,7 +10,7 @@ import altair as alt
 
 from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, near
-from lorgnette.figures.drawing import FORMATS, drawn, inline_svg
+from lorgnette.figures.drawing import FORMATS, drawn, inline_svg, renderer
 from lorgnette.files import written_whole
 from lorgnette.types import Chart
 
@@ -44,6 +44,7 @@ class Plot(NotebookDisplay):
             raise UserError(f"A plot cannot be saved as {path.name!r}.{near(ending, known)} Give .{', .'.join(known)}.")
         if ending == "html" and width is not None:
             raise UserError(f"A width is for paper: save the plot as .{', .'.join(FORMATS)}.")
+        renderer()
         content = _page(self).encode() if ending == "html" else drawn(self.chart, ending, width=width)
         with written_whole(path) as partial:
             partial.write_bytes(content)

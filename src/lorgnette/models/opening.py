@@ -3,6 +3,7 @@
 Nothing outside the folder is read, no pickle unless it is allowed, no code of the checkpoint is run.
 """
 
+import hashlib
 import io
 import json
 import math
@@ -19,7 +20,7 @@ from safetensors import SafetensorError
 
 import lorgnette.models  # noqa: F401  (registers our own classifier with the Auto classes)
 from lorgnette.errors import UserError, near, optional, outside, reason, shown
-from lorgnette.model_names import UnknownModel, find, known, known_names
+from lorgnette.model_names import PINNED, UnknownModel, find, is_packaged, known, known_names
 from lorgnette.models.marian_small import quiet_tokenizer
 from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
@@ -62,6 +63,7 @@ class Checkpoint:
             _ask_hub(name, revision)
         else:
             _refuse_odd_files(folder)
+            _refuse_other_files(name, folder)
             _refuse_odd_config(folder / "config.json")
             _refuse_odd_weights(folder, allow_pickle)
         return Checkpoint(name, folder, allow_pickle, revision)
@@ -236,6 +238,20 @@ def _refuse_odd_files(folder: Path) -> None:
                 raise UserError(f"{file} is a pipe or a device, not a file. Remove it.")
             if file.suffix in (".json", ".safetensors", ".bin", ".txt", ".model", ".spm"):
                 file.open("rb").close()
+
+
+def _refuse_other_files(name: str, folder: Path) -> None:
+    """A packaged model must be the published one, byte for byte; a folder of that name is the user's own."""
+    if name not in PINNED or not is_packaged(name, folder):
+        return
+    for file, pinned in PINNED[name].items():
+        with outside(f"{folder / file} cannot be read", "Install the package again."), (folder / file).open("rb") as it:
+            digest = hashlib.file_digest(it, "sha256").hexdigest()
+        if digest != pinned:
+            raise UserError(
+                f"{folder / file} is not the file that {name!r} was published with (SHA-256 {digest[:12]}…, expected "
+                f"{pinned[:12]}…). Install the package again, or give the path of a model folder that you trust."
+            )
 
 
 def _refuse_odd_config(file: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lorgnette.constraints import check
 from lorgnette.errors import UserError
-from lorgnette.figures.drawing import known_formats
+from lorgnette.figures.drawing import known_formats, renderer
 from lorgnette.figures.width import known_width
 from lorgnette.reporting.comparison import Comparison
 from lorgnette.reporting.page import Report
@@ -40,6 +40,8 @@ def report(
     if figures is None and (width is not None or figure is not None):
         figures = "pdf"
     formats = None if figures is None else known_formats(figures)
+    if formats is not None:
+        renderer()
     points = None if width is None else known_width(width)
     check(figure, str | None, "The name of the figure")
     page = Report(run, title=title).write(_page(run) if out is None else out)

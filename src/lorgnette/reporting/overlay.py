@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import numpy as np
-import vl_convert
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette.errors import UserError, outside
+from lorgnette.figures.drawing import renderer
 from lorgnette.files import writing, written_whole
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.pictures import Picture
@@ -44,7 +44,7 @@ class Overlay:
             written = self.svg().encode()
         elif path.suffix == ".png":
             with outside("The overlay cannot be drawn as PNG", "Write it as .svg."):
-                written = bytes(vl_convert.svg_to_png(self.svg()))
+                written = bytes(renderer().svg_to_png(self.svg()))
         else:
             raise UserError(f"An overlay is written as .svg or .png. Got {path.suffix or path.name!r} instead.")
         with writing(path), written_whole(path) as partial:

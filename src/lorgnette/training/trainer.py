@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from sklearn.metrics import f1_score
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import EvalPrediction
@@ -159,6 +158,8 @@ def curve_of(state: TrainerState) -> list[Json]:
 
 def metrics_of(prediction: EvalPrediction) -> dict[str, float]:
     """Accuracy, macro-F1 and cross-entropy from the logits."""
+    from sklearn.metrics import f1_score
+
     logits = torch.from_numpy(prediction.predictions).double()
     labels = torch.from_numpy(prediction.label_ids)
     chosen = logits.argmax(-1)

@@ -61,18 +61,36 @@ def metric_mds(distances: Float[np.ndarray, "thing thing"]) -> tuple[Float[np.nd
 
     What it does not tell you: the axes have no meaning, and with a high stress neither do small distances.
     """
-    from sklearn.manifold import smacof
-
     things = len(distances)
     points = np.zeros((things, 2))
     if things < 2 or not distances.any():
         return points, 0.0
-    start = _classical(distances)
-    placed, _ = smacof(distances, n_components=2, init=start, n_init=1, max_iter=1000, normalized_stress=False)
-    points = _turned(placed)
-    between = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    stress = float(np.sqrt(((between - distances) ** 2).sum() / (distances**2).sum()))
+    points = _turned(_majorised(distances, _classical(distances)))
+    stress = float(np.sqrt(((_between(points) - distances) ** 2).sum() / (distances**2).sum()))
     return points, stress
+
+
+def _majorised(
+    distances: Float[np.ndarray, "thing thing"], points: Float[np.ndarray, "thing 2"]
+) -> Float[np.ndarray, "thing 2"]:
+    """SMACOF: x ← B(x) x / n, which never raises Σ (d_ab − ‖x_a − x_b‖)² (Guttman 1968; de Leeuw 1977).
+
+    B_ab = −d_ab / ‖x_a − x_b‖ for a ≠ b, and rows of B sum to zero. Ends when a step improves the sum by less than a
+    millionth of Σ ‖x_a − x_b‖².
+    """
+    between, left = _between(points), np.inf
+    for _ in range(1000):
+        ratios = distances / np.where(between == 0, 1e-5, between)
+        points = (ratios.sum(1, keepdims=True) * points - ratios @ points) / len(points)
+        between, before = _between(points), left
+        left = ((between - distances) ** 2).sum()
+        if before - left < 1e-6 * (between**2).sum():
+            break
+    return points
+
+
+def _between(points: Float[np.ndarray, "thing 2"]) -> Float[np.ndarray, "thing thing"]:
+    return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
 
 def _classical(distances: Float[np.ndarray, "thing thing"]) -> Float[np.ndarray, "thing 2"]:

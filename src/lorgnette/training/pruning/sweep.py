@@ -5,7 +5,7 @@ import json
 import altair as alt
 
 from lorgnette.errors import UserError
-from lorgnette.figures.drawing import drawn
+from lorgnette.figures.drawing import drawn, renderer
 from lorgnette.files import written_whole
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.pruning.prune import Pruned, prune
@@ -21,6 +21,7 @@ def sweep(settings: PruningSettings) -> Pruned:
     assert settings.sweep is not None
     if RunFolder(settings.folder).finished() is not None:
         raise UserError(f"{settings.folder} contains a model: choose another folder with --out.")
+    renderer()  # before hours of pruning
     tuned: dict[int, Score] = {}
     rows = [_row(share, _pruned(settings, share, tuned)) for share in settings.sweep]
     for name, text in ((ROWS, json.dumps(rows, indent=1)), (TABLE, table(rows))):
