@@ -53,7 +53,7 @@ def test_parts_are_printed_and_written(model, tmp_path):
 def test_the_model_answers_where_no_answer_is_given(model, tmp_path):
     done = CliRunner().invoke(app, ["sources", model, written(tmp_path, {"parts": PARTS}), "--generate", "3"])
     assert done.exit_code == 0, done.output
-    assert "1 answers to generate" in done.stderr
+    assert "1 answer to generate" in done.stderr
     assert "document 2" in done.stdout
 
 

@@ -137,10 +137,10 @@ def _copied(output: Any, texts: int, copies: int) -> Any:
     return _mapped(output, copied)
 
 
-def _by_text(output: Tensor | tuple[Tensor, ...], texts: int) -> bool:
+def _by_text(output: Tensor | tuple[Tensor | None, ...], texts: int) -> bool:
     """Whether the state that a layer gives has a row for each text: patches of several pictures may be in one row."""
-    state = output[0] if isinstance(output, tuple) else output
-    return len(state) == texts
+    state = output[0] if isinstance(output, tuple) else output  # what follows, such as a cache, may be None
+    return state is not None and len(state) == texts
 
 
 def _mapped(output: Any, function: Any) -> Any:
