@@ -40,7 +40,7 @@ _DESCRIPTIONS = {
     "agreement_difference_q": "p of the difference (paired t test over prompts), corrected over all pairs",
     "found": "share of the prompts in which a source matters whose largest drop the signal ranks first",
     "gold": "share of the prompts with a gold part whose gold part the signal ranks first",
-    "chance": "share that a random ranking would find: 1 / number of sources, mean over prompts",
+    "chance": "share that a random ranking would find: 1 / number of sources, mean over prompts in which one matters",
     "matters": "share of prompts in which the answer is at most half as likely without one of the sources",
     "largest_drop": "largest drop of a source, in nats, mean over prompts",
     "log_probability": "log P(answer | prompt) in nats, mean over prompts",
@@ -138,10 +138,10 @@ class SourceSignals(Lens):
             "largest_drop": float(drop.max()),
             "log_probability": found.log_probability,
             "difference_without_any": found.log_probability - found.without_any,
-            "chance": 1 / len(drop),
         }
         one = torch.ones(1, dtype=torch.float64)
-        self.of_prompts.add(None, rows, **{key: (one * number, one) for key, number in whole.items()})
+        chance = {"chance": (one / len(drop), one * matters)}
+        self.of_prompts.add(None, rows, **{key: (one * number, one) for key, number in whole.items()}, **chance)
         self._add_heads(rows, found, among, drop if matters else None)
         table = torch.tensor(np.stack([data[key].values.astype(float) for key in COLUMNS], 1))
         number = torch.tensor([text_key(name) >> 11], dtype=torch.int64)

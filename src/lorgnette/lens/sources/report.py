@@ -146,25 +146,40 @@ def _of_one_prompt(result: Result, used: int) -> Iterator[Finding]:
 
 
 def _signals(result: Result, used: int) -> Iterator[Finding]:
+    """Which signal that looks at the model agrees most with deletion, how the others compare, and what each finds."""
     means = {name: _estimate(result, "agreement", name) for name in result.data[SIGNAL].values.tolist()}
-    looking = {name: mean for name, mean in means.items() if name not in BLIND and mean.value == mean.value}
+    means = {name: mean for name, mean in means.items() if mean.value == mean.value}
+    looking = [name for name in means if name not in BLIND]
     if not looking:
         return
-    best = max(looking, key=lambda name: looking[name].value)
-    shares = {name: _estimate(result, "found", name).value for name in looking}
-    q = result.data["agreement_difference_q"].sel({SIGNAL: best})
-    tied = [name for name in means if name != best and means[name].value == means[name].value
-            and not float(q.sel({SIGNAL_B: name})) < LEVEL]  # fmt: skip
-    low, high = interval(looking[best], share=False)
-    apart = f"; not significantly above {', '.join(tied)}" if tied else "; significantly above all others"
-    sure = f", 95 % CI {{low}} to {{high}}, over {{used}} prompts{apart}" if used > 1 else " in one prompt"
-    others = ", ".join(f"{name} {written(shares[name], '.0%')}" for name in looking)
+    best = max(looking, key=lambda name: float(means[name].value))
+    prompts = int(means[best].count)
+    low, high = interval(means[best], share=False)
+    sure = ", 95 % CI {low} to {high}, over {prompts} prompts" if prompts > 1 else " in one prompt"
+    shares = ", ".join(f"{name} ({written(_estimate(result, 'found', name).value, '.0%')})" for name in looking)
+    where = "In the {used} prompts" if used > 1 else "In the one prompt"
     yield Finding(
-        f"{{best}} has the highest rank agreement with deletion: ρ {{rho:.2f}}{sure}. "
-        f"The source with the largest drop is ranked first by {others} (chance {{chance:.0%}}).",
-        {"best": best, "rho": looking[best].value, "low": written(low, ".2f"), "high": written(high, ".2f"),
-         "used": used, "chance": float(result.data["chance"])},
+        "Of the signals that look at the model, {best} has the highest rank agreement with deletion: "
+        f"ρ {{rho:.2f}}{sure}{_beside(result, means, best)}. {where} where a source matters, the source with the "
+        f"largest drop is ranked first by {shares}; chance is {{chance:.0%}}.",
+        {"best": best, "rho": float(means[best].value), "low": written(low, ".2f"), "high": written(high, ".2f"),
+         "prompts": prompts, "used": used, "chance": float(result.data["chance"])},
     )  # fmt: skip
+
+
+def _beside(result: Result, means: Mapping[str, Estimate], best: str) -> str:
+    """What to add on how the other signals compare: which baselines agree more, and which signals may agree as much."""
+    q = result.data["agreement_difference_q"].sel({SIGNAL: best})
+    others = [name for name in means if name != best]
+    above = [name for name in others if means[name].value > means[best].value]
+    better = ", ".join(f"{name} (ρ {written(float(means[name].value), '.2f')})" for name in above)
+    words = f"; higher without looking at the model: {better}" if above else ""
+    if not any(float(q.sel({SIGNAL_B: name})) >= 0 for name in others):  # nothing was tested
+        return words
+    tied = [name for name in others if name not in above and not float(q.sel({SIGNAL_B: name})) < LEVEL]
+    if tied:
+        return f"{words}; not significantly above {', '.join(tied)}"
+    return words or "; significantly above all others"
 
 
 def _heads(result: Result) -> Iterator[Finding]:
@@ -179,9 +194,11 @@ def _heads(result: Result) -> Iterator[Finding]:
         if not sure:
             yield Finding(f"By {signal}, no head ranks the sources significantly as deletion does.", numbers)
             continue
+        rank = "ranks" if len(sure) == 1 else "rank"
+        which = ": {named}" if len(sure) <= NAMED else "; those with the highest means: {named}"
         yield Finding(
-            f"By {signal}, {{count}} of {{heads}} heads rank the sources significantly as deletion does (mean ρ above "
-            "0, false discovery rate 5 %); those with the highest means: {named}.",
+            f"By {signal}, {{count}} of {{heads}} heads {rank} the sources significantly as deletion does (mean ρ "
+            f"above 0, false discovery rate 5 %){which}.",
             numbers,
         )
 
