@@ -3,7 +3,6 @@
 import os
 import shlex
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from pathlib import Path
 
 from lorgnette.looking.look import look
@@ -60,10 +59,8 @@ def demo(out: str | os.PathLike[str], *, progress: bool = True) -> Demo:
 
 def english(planted: int = PLANTED_SHARE) -> Corpus:
     """Fifty short paragraphs of all kinds of English, and some planted reviews."""
-    with as_file(files("lorgnette") / "demo_texts.txt") as path:
-        paragraphs = list(corpus(path, paragraphs=True))
     reviews = list(corpus("planted", split="test", limit=planted))
-    return Corpus.of([*paragraphs, *reviews], name="English paragraphs and planted reviews")
+    return Corpus.of([*corpus("english"), *reviews], name="English paragraphs and planted reviews")
 
 
 def _classifier(out: Path, command: str, progress: bool) -> tuple[Results, list[Json]]:

@@ -182,7 +182,7 @@ def test_folders(tmp_path, monkeypatch):
 
 
 def test_names():
-    assert tuple(lo.corpora()) == (*NAMED, "planted")
+    assert tuple(lo.corpora()) == (*NAMED, "planted", "english")
 
 
 def test_hansards_and_its_links(data):
@@ -202,3 +202,11 @@ def test_gap_asks_for_one_of_two_names_before_the_pronoun(data):
         assert one.chain != other.chain
         assert example.words[pronoun.head].lower() in ("he", "him", "his", "she", "her", "hers")
         assert set(example.extra["subjects"]) <= {one.head, other.head}
+
+
+def test_the_paragraphs_of_the_package():
+    texts = [example.text for example in lo.corpus("english")]
+    assert len(texts) == 50
+    assert texts[0].startswith("The ferry was late again")
+    with pytest.raises(UserError, match="english has no splits"):
+        lo.corpus("english:test")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
 from pathlib import Path
 
 from lorgnette.errors import UserError, near, shown, whole_number
@@ -34,7 +35,7 @@ def corpus_names() -> tuple[str, ...]:
     """The data sets that `corpus` knows by name."""
     from lorgnette.texts.named import NAMED
 
-    return (*NAMED, "planted")
+    return (*NAMED, "planted", "english")
 
 
 def corpora() -> dict[str, str]:
@@ -50,7 +51,11 @@ def corpora() -> dict[str, str]:
     from lorgnette.texts.planted import SIZES
 
     known = {name: named.about() for name, named in NAMED.items()}
-    return {**known, "planted": f"{', '.join(SIZES)}; made on the spot, its truth is known"}
+    return {
+        **known,
+        "planted": f"{', '.join(SIZES)}; made on the spot, its truth is known",
+        "english": "fifty short paragraphs; part of the package",
+    }
 
 
 def corpus(
@@ -141,6 +146,10 @@ def _opened(name: str, split: str | None, data: str | Path | None, columns: Colu
         from lorgnette.texts.planted import planted_corpus
 
         return planted_corpus(*_one_split(name, parts, split))
+    if first == "english":
+        if parts or split:
+            raise UserError("english has no splits: leave out the split.")
+        return _english()
     if first in corpus_names():
         return named_corpus(first, parts, split, data)
     path = Path(name).expanduser()
@@ -157,6 +166,12 @@ def _opened(name: str, split: str | None, data: str | Path | None, columns: Colu
         known = ", ".join(corpus_names())
         raise UserError(f"there is no corpus or file {name!r}.{meant} Named corpora: {known}; or give a path.")
     return hub_corpus(name, split=split, columns=columns)
+
+
+def _english() -> Corpus:
+    """The paragraphs that come with the package."""
+    with resources.as_file(resources.files("lorgnette") / "demo_texts.txt") as path:
+        return Corpus.of(list(_file(path, None, Columns(), paragraphs=True)), name="english")
 
 
 def _one_split(name: str, parts: list[str], split: str | None) -> tuple[str | None]:
