@@ -23,16 +23,16 @@ from lorgnette.attending import Site
 from lorgnette.figures.doubt import extreme, significantly_above
 from lorgnette.lens.cones.formulas import separation
 from lorgnette.lens.cones.outcome import lowest_q
-from lorgnette.lens.frequency.lens import _correlated
+from lorgnette.lens.frequency.lens import rank_correlation
 from lorgnette.lens.importance.report import q_values
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.pairs import Pairs, extreme_q
-from lorgnette.lens.patching.lens import _ratio, clustered_error
+from lorgnette.lens.patching.lens import clustered_error, ratio_of_sums
 from lorgnette.lens.places import Places
 from lorgnette.lens.probes.outcome import from_the_best
 from lorgnette.lens.rationales.lens import pairs_tested
 from lorgnette.lens.relations.report import findings as relations_findings
-from lorgnette.lens.removal.lens import RANDOM, Removal
+from lorgnette.lens.removal.lens import RANDOM, p_against_random, p_of_pairs
 from lorgnette.lens.roles.parsing import corrected, held_out_p
 from lorgnette.reporting.compare import adjusted
 from lorgnette.results import Result
@@ -222,7 +222,7 @@ def _signals(draw: np.random.Generator, texts: int) -> bool:
     names = [*"abcde", RANDOM]
     labels = {axes.STACK: ["encoder"], axes.SHARE: [0.5], axes.SIGNAL: names, axes.SIGNAL_B: names}
     parts = (part.assign_coords(labels) for part in (apart.value, apart.se, apart.count))
-    return bool((Removal._tested(Estimate(*parts)) < LEVEL).any())
+    return bool((p_of_pairs(Estimate(*parts)) < LEVEL).any())
 
 
 def _chance(draw: np.random.Generator, draws: int, signals: str = "abcde") -> bool:
@@ -232,7 +232,7 @@ def _chance(draw: np.random.Generator, draws: int, signals: str = "abcde") -> bo
     change = xr.DataArray(numbers, dims=dims, coords=labels)
     drawn = xr.DataArray(draw.normal(size=(1, 1, draws)), dims=(axes.STACK, axes.SHARE, axes.DRAW))
     drawn = drawn.assign_coords({axes.STACK: ["encoder"]})
-    return bool((Removal._against_chance(change, drawn, -1) < LEVEL).any())
+    return bool((p_against_random(change, drawn, -1) < LEVEL).any())
 
 
 def _relations(draw: np.random.Generator, texts: int) -> bool:
@@ -286,7 +286,7 @@ def _patched(draw: np.random.Generator, pairs: int) -> bool:
 
 def _patched_share(draw: np.random.Generator, pairs: int) -> bool:
     """The interval of a share of the difference that is zero."""
-    _, low, high = _ratio(draw.normal(size=pairs), 3 + draw.normal(size=pairs))
+    _, low, high = ratio_of_sums(draw.normal(size=pairs), 3 + draw.normal(size=pairs))
     return not low <= 0 <= high
 
 
@@ -294,7 +294,7 @@ def _rank_correlation(draw: np.random.Generator, texts: int) -> bool:
     """Twenty tokens of each text, whose values are correlated within a text and have nothing to do with their rank."""
     text = torch.arange(texts).repeat_interleave(20)
     values = torch.from_numpy(np.repeat(draw.normal(size=texts), 20) + draw.normal(size=20 * texts))
-    _, _, low, high, *_ = _correlated(torch.from_numpy(draw.normal(size=20 * texts)), values, text)
+    _, _, low, high, *_ = rank_correlation(torch.from_numpy(draw.normal(size=20 * texts)), values, text)
     return not low <= 0 <= high
 
 

@@ -217,3 +217,46 @@ def test_lenses_load_without_charts():
     assert "lorgnette.attending.sweep" in loaded
     assert "altair" not in {name.split(".")[0] for name in loaded}
     assert "altair" in {name.split(".")[0] for name in loaded_with("lorgnette.figures.charts")}
+
+
+REPOSITORY = Path(__file__).parent.parent
+PROGRAMS = [
+    path
+    for folder in ("src", "reproductions", "benchmarks", "examples", "docs")
+    for path in (REPOSITORY / folder).rglob("*.py")
+    if "tests" not in path.relative_to(REPOSITORY).parts
+]
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_no_module_imports_a_private_name_of_another():
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {alias.name}"
+        for path in PROGRAMS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("lorgnette", "reproductions"))
+        for alias in node.names
+        if is_private(alias.name)
+    ]
+    assert not found
+
+
+def test_studies_override_no_private_method_of_the_library():
+    private: dict[str, set[str]] = {}
+    for path in MODULES.values():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                private.setdefault(node.name, set()).update(methods(node))
+    assert "_reduce_states" in private["Lens"]
+    for path in (REPOSITORY / "reproductions").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                inherited = set().union(*(private.get(ast.unparse(base).split(".")[-1], set()) for base in node.bases))
+                assert not methods(node) & inherited, f"{path}: {node.name}"
+
+
+def methods(node: ast.ClassDef) -> set[str]:
+    return {child.name for child in node.body if isinstance(child, ast.FunctionDef) and is_private(child.name)}

@@ -6,7 +6,7 @@ from typing import Any
 from reproductions.frame.claims import FAILS, HOLDS, Claim
 from reproductions.frame.finished import Finished
 from reproductions.norms_align.readings import RULE_NAMES, WAYS, Readings, one_rate
-from reproductions.norms_align.tables import _places
+from reproductions.norms_align.tables import places
 
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def _best(r: Readings, direction: str) -> dict[str, Any]:
         chosen = r.chosen(direction, "heads", measure, WAYS)
         out[measure] = {
             "aer": one_rate(r.held_out(direction, "heads", measure, WAYS)).value,
-            "heads": _places(r, direction, "heads", measure, WAYS),
+            "heads": places(r, direction, "heads", measure, WAYS),
             "rules": list(dict.fromkeys(RULE_NAMES[rule] for (_, rule), _ in chosen)),
         }
     return out

@@ -39,14 +39,14 @@ def _held_out(r: Readings, level: str) -> Table:
             for measure in MEASURES:
                 row[measure] = estimate(one_rate(r.held_out(direction, level, measure, ways)))
             row["chosen by weights"], row["chosen by norms"] = (
-                _places(r, direction, level, measure, ways) for measure in ("weights", "norms")
+                places(r, direction, level, measure, ways) for measure in ("weights", "norms")
             )
             rows.append(row)
     note = "Chosen on one half of the blocks and judged on the other, both ways; 95 % intervals over blocks of pairs."
     return Table(f"held-out-{level}", f"AER of the best of all {level}, held out", pd.DataFrame(rows), note)
 
 
-def _places(r: Readings, direction: str, level: str, measure: str, ways: Any) -> str:
+def places(r: Readings, direction: str, level: str, measure: str, ways: Any) -> str:
     """What was chosen for each half: a layer, or layer.head; each once."""
     heads = r.cell(direction).sizes["head"]
     found = [

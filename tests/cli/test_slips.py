@@ -51,9 +51,9 @@ def test_names(monkeypatch, tmp_path):
 
 
 def test_a_line_stays_short_and_plain_whatever_it_quotes(capsys):
-    from lorgnette.cli.app import _say
+    from lorgnette.cli.app import print_error
 
-    _say("There is no class '" + "a" * 5000 + "\x1b[31m\u202e'.\nGive one of good, bad.")
+    print_error("There is no class '" + "a" * 5000 + "\x1b[31m\u202e'.\nGive one of good, bad.")
     (line,) = capsys.readouterr().err.splitlines()
     assert len(line) < 1600
     assert line.isprintable()

@@ -10,7 +10,7 @@ from lorgnette.errors import UserError
 from lorgnette.explaining import Next, edge_relevance, explain
 from lorgnette.explaining.sources import masking
 from lorgnette.explaining.sources.masking import Likelihood
-from lorgnette.explaining.sources.measuring import _example
+from lorgnette.explaining.sources.measuring import as_prompt
 from lorgnette.explaining.sources.parts import answered_prompt
 from lorgnette.texts.example import Example, Span
 from lorgnette.texts.parts import answered
@@ -213,7 +213,7 @@ def test_what_cannot_be_measured_is_said_in_one_line(make, arguments, words):
 
 def test_a_plain_text_has_no_parts():
     with pytest.raises(UserError, match="has named parts"):
-        _example("the cat sat")
+        as_prompt("the cat sat")
 
 
 def test_parts_that_share_a_token_are_refused():

@@ -98,13 +98,13 @@ def test_the_map_is_at_a_minimum_of_the_stress():
 def test_the_map_is_that_of_sklearn_from_the_same_start():
     from sklearn.manifold import smacof
 
-    from lorgnette.lens.distances.divergence import _classical, _majorised
+    from lorgnette.lens.distances.divergence import classical_scaling, majorised
 
     points = np.random.default_rng(2).normal(size=(15, 4))
     distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
-    start = _classical(distances)
+    start = classical_scaling(distances)
     theirs, _ = smacof(distances, n_components=2, init=start.copy(), n_init=1, max_iter=1000, normalized_stress=False)
-    assert np.allclose(_majorised(distances, start), theirs, rtol=0, atol=1e-12)
+    assert np.allclose(majorised(distances, start), theirs, rtol=0, atol=1e-12)
 
 
 def test_heads_that_are_all_the_same_lie_on_one_point():

@@ -8,7 +8,7 @@ from scipy import stats
 from tiny import examples, subject
 
 from lorgnette.errors import UserError
-from lorgnette.lens.frequency.lens import Frequency, _plain
+from lorgnette.lens.frequency.lens import Frequency, bare_word
 from lorgnette.looking.look import look
 from lorgnette.testing import check_lens, run_lens
 from lorgnette.texts.frequency import FrequencyRanks, counted
@@ -140,7 +140,7 @@ def test_wordfreq():
 
 
 def test_words_are_compared_without_the_marks_around_them():
-    assert [_plain(word) for word in ("Mat.", "don't", "—", "(The", "...")] == ["mat", "don't", "—", "the", "..."]
+    assert [bare_word(word) for word in ("Mat.", "don't", "—", "(The", "...")] == ["mat", "don't", "—", "the", "..."]
 
 
 def test_specials_can_be_left_out():

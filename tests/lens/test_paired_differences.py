@@ -10,7 +10,7 @@ from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2, marian
 from tiny import examples as random_texts
 
 import lorgnette as lo
-from lorgnette.lens.attention_probe.lens import _ratio
+from lorgnette.lens.attention_probe.lens import share_of_words
 from lorgnette.lens.gradients.lens import Gradients
 from lorgnette.lens.sinks.lens import Sinks
 from lorgnette.statistics.estimate import paired_error
@@ -77,7 +77,7 @@ def test_a_probe_and_the_next_word_are_a_ratio_of_what_one_finds_and_the_other_d
     draw = np.random.default_rng(0)
     counts = draw.integers(1, 9, size=(20, 1)).astype(float)
     right, following = (draw.binomial(counts.astype(int), share).astype(float) for share in (0.6, 0.5))
-    mean, error, texts = _ratio(right - following, counts)[0]
+    mean, error, texts = share_of_words(right - following, counts)[0]
     wanted, count = paired_error(following / counts, counts, right / counts, counts)
     assert (mean, error, texts) == pytest.approx(((right - following).sum() / counts.sum(), wanted[0], count[0]))
 

@@ -10,7 +10,7 @@ from tiny import classifier, gpt2, marian
 
 import lorgnette as lo
 from lorgnette.errors import UserError
-from lorgnette.lens.patching.lens import Patching, _ratio, clustered_error
+from lorgnette.lens.patching.lens import Patching, clustered_error, ratio_of_sums
 from lorgnette.lens.patching.pairs import pair_key
 from lorgnette.texts.example import Example
 
@@ -149,11 +149,11 @@ def test_the_interval_is_linearised_over_pairs():
     draw = np.random.default_rng(0)
     whole = 2.0 + draw.normal(size=200)
     change = 0.5 * whole + 0.3 * draw.normal(size=200)
-    value, low, high = _ratio(change, whole)
+    value, low, high = ratio_of_sums(change, whole)
     assert value == pytest.approx(change.sum() / whole.sum())
     error = np.std(change - value * whole, ddof=1) / np.sqrt(200) / whole.mean()  # linearised
     assert (high - low) / (2 * stats.t.ppf(0.975, 199)) == pytest.approx(error)
-    assert np.isnan(_ratio(np.zeros(3), np.zeros(3))[0])
+    assert np.isnan(ratio_of_sums(np.zeros(3), np.zeros(3))[0])
 
 
 @pytest.mark.parametrize(

@@ -207,13 +207,13 @@ def test_a_device_that_is_not_there(folder, monkeypatch):
 
 
 def test_processes_of_one_machine_share_its_gpus_out(monkeypatch):
-    from lorgnette.subject.subject import _own_device
+    from lorgnette.subject.subject import default_device
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert _own_device() == "cuda:0"
+    assert default_device() == "cuda:0"
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert _own_device() == "cuda:1"
+    assert default_device() == "cuda:1"
 
 
 def test_a_shelf_that_is_not_there_is_said(monkeypatch, tmp_path):

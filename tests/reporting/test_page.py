@@ -12,7 +12,7 @@ from made import IMAGE, SCRIPT, TEMPLATE, hostile, norms, plugin, weights
 
 import lorgnette as lo
 from lorgnette.errors import UserError
-from lorgnette.figures.drawing import INK, _clean, _ids, inline_svg
+from lorgnette.figures.drawing import INK, inline_svg, numbered_ids, remove_foreign
 from lorgnette.reporting import figures, figures_of, findings, heat_map
 from lorgnette.reporting.page import MOST_FIGURES
 from lorgnette.reporting.views.page import hashed
@@ -222,7 +222,7 @@ def test_marks_have_tooltips_and_nothing_else_survives():
         '<a href="javascript:x()"/><image href="http://x/y.png"/>'
         '<path id="i" onclick="x()" style="fill:url(http://x)" fill="url(#i)" d="M0,0"/></svg>'
     )
-    _clean(attempt, _ids(attempt, "p-"))
+    remove_foreign(attempt, numbered_ids(attempt, "p-"))
     left = ElementTree.tostring(attempt, encoding="unicode")
     assert "x()" not in left
     assert "http://x" not in left

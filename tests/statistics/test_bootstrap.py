@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lorgnette.lens.patching.lens import _ratio
+from lorgnette.lens.patching.lens import ratio_of_sums
 from lorgnette.statistics.bootstrap import DRAWS, bootstrap_draws, bootstrap_mean_interval, percentile_interval
 
 SPREAD = 4.5 * (0.025 * 0.975 / DRAWS) ** 0.5
@@ -43,7 +43,7 @@ def test_the_interval_of_a_ratio_of_sums():
     ratio = 2.2 / 6.0
     squares = sum((one - ratio * other) ** 2 for one, other in zip(change, whole, strict=True))
     half = stats.t.ppf(0.975, 4) * (squares / 4 / 5) ** 0.5 / (6.0 / 5)
-    assert _ratio(np.array(change), np.array(whole)) == pytest.approx((ratio, ratio - half, ratio + half))
+    assert ratio_of_sums(np.array(change), np.array(whole)) == pytest.approx((ratio, ratio - half, ratio + half))
 
 
 def test_95_of_100_intervals_hold_the_truth():

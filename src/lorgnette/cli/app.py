@@ -68,7 +68,7 @@ class Speaking(TyperGroup):
         except UserError as error:
             if os.environ.get("LORGNETTE_DEBUG") == "1":
                 raise
-            _say(str(error))
+            print_error(str(error))
             raise typer.Exit(1) from error
         except KeyboardInterrupt as interrupt:
             raise _stopped(interrupt) from interrupt
@@ -79,13 +79,13 @@ class Speaking(TyperGroup):
             what = trouble(error)
             if what is None or error.errno in _OURS or os.environ.get("LORGNETTE_DEBUG") == "1":
                 raise
-            _say(f"{error.filename or 'the output'}: {what}.")
+            print_error(f"{error.filename or 'the output'}: {what}.")
             raise typer.Exit(1) from error
         except Exception as error:
             if (name := _unwritable_name(error)) is None or os.environ.get("LORGNETTE_DEBUG") == "1":
                 raise
             locale = sys.getfilesystemencoding()
-            _say(f"{name!r} cannot name a file here: file names are {locale} in this locale. Set a UTF-8 locale "
+            print_error(f"{name!r} cannot name a file here: file names are {locale} in this locale. Set a UTF-8 locale "
                  "(LC_ALL=C.UTF-8, without PYTHONUTF8=0) and run it again.")  # fmt: skip
             raise typer.Exit(1) from error
 
@@ -104,20 +104,20 @@ def _unwritable_name(error: Exception) -> str | None:
 
 def _stopped(interrupt: KeyboardInterrupt) -> typer.Exit:
     """Says what was kept; the exit status is that of the signal."""
-    _say(str(interrupt) or "interrupted.")
+    print_error(str(interrupt) or "interrupted.")
     terminated = any(isinstance(each, Terminated) for each in (interrupt, interrupt.__cause__))
     return typer.Exit(143 if terminated else 130)
 
 
 _OURS = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EINVAL)
-"""A file that is not there is looked for before it is opened: if that was forgotten, it shall be seen."""
+"""Errors that show a bug of ours: every path is checked before it is opened, so these keep their traceback."""
 
 
 _LONGEST = 1500
 """Characters of a message; it may quote what somebody gave, of any length."""
 
 
-def _say(message: str) -> None:
+def print_error(message: str) -> None:
     """One line, without the escape codes of what it quotes; of a long one the beginning, and the end: what to do."""
     line = "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(message.split())

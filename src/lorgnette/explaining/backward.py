@@ -55,7 +55,7 @@ def propagated(
     output, (y − constant) ⊙ c. It is for rules that split y evenly over its terms; those of Voita et al. give shares by
     size or sign, which a constant changes for all that lies below.
     """
-    return _RelevancePass(subject, batch, RULES[method], biases=biases, constants=constants).explanation(method, target)
+    return RelevancePass(subject, batch, RULES[method], biases=biases, constants=constants).explanation(method, target)
 
 
 def edge_relevance(
@@ -70,7 +70,7 @@ def edge_relevance(
     """
     if method not in EVEN:
         raise UserError(f"Relevance of edges is for {', '.join(EVEN)}. Got {method!r} instead.")
-    return _RelevancePass(subject, batch, RULES[method]).edges(target)
+    return RelevancePass(subject, batch, RULES[method]).edges(target)
 
 
 EVEN = ("ah", "attnlrp", "gradient_x_input")
@@ -88,10 +88,10 @@ def relevance_by_part(
     """
     if method not in EVEN:
         raise UserError(f"Relevance by part is for {', '.join(EVEN)}. Got {method!r} instead.")
-    return _RelevancePass(subject, batch, RULES[method]).by_part(target, parts)
+    return RelevancePass(subject, batch, RULES[method]).by_part(target, parts)
 
 
-class _RelevancePass:
+class RelevancePass:
     """One pass over one batch with the rules in place, and the leaves of its graph."""
 
     def __init__(

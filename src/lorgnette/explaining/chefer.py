@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site
 from lorgnette.errors import UserError
-from lorgnette.explaining.backward import _RelevancePass
+from lorgnette.explaining.backward import RelevancePass
 from lorgnette.explaining.explanation import Explanation, masked
 from lorgnette.explaining.mixing import predicting_rows
 from lorgnette.explaining.rules import Heads, Rules
@@ -31,7 +31,7 @@ def weights_by_gradient(subject: Subject, batch: Batch, target: Target = None) -
     """
     subject.anatomy.require("mixing")
     kept = _KeptWeights()
-    relevance_pass = _RelevancePass(subject, batch, Rules(lambda: kept))
+    relevance_pass = RelevancePass(subject, batch, Rules(lambda: kept))
     outputs, start, whole = relevance_pass.forward(target, kept)
     if not kept.weights_of:
         raise UserError(f"{subject.name!r} has no attention over its text, which this method needs (chefer2021).")

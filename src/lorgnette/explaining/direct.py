@@ -132,7 +132,7 @@ class DirectPath:
 
     def tap(self) -> Tap:
         pools = any(site.site.stack == POOLER for site in self.subject.anatomy.sites)
-        return (_CutAndPooled if pools else _Cut)(self)
+        return (_GraphStartAndPooler if pools else GraphStart)(self)
 
     def activation(self, x: Tensor, value: Tensor) -> Tensor:
         """Inside a layer the path ends here; in the output head it goes on along the tangent."""
@@ -255,7 +255,7 @@ class DirectPath:
                 raise unknown_path(self.subject, f"the feed-forward part of {sites[0].site} has no known non-linearity")
 
 
-class _Cut(Tap):
+class GraphStart(Tap):
     """The heads' output begins the graph."""
 
     def __init__(self, path: DirectPath) -> None:
@@ -271,7 +271,7 @@ class _Cut(Tap):
         return context
 
 
-class _CutAndPooled(_Cut):
+class _GraphStartAndPooler(GraphStart):
     """Attention that pools the tokens of a classifier is a mean with constant weights."""
 
     def weights(self, call: Call, weights: Tensor) -> Tensor:

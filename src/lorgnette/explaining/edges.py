@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores, dense, mixed, per_query_head, softmax
 from lorgnette.explaining.direct import Goal, unknown_path
-from lorgnette.explaining.stream import ResidualStream, Slopes, Writer, _Amount
+from lorgnette.explaining.stream import Amount, ResidualStream, Slopes, Writer
 from lorgnette.models.linear import is_linear
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -109,7 +109,7 @@ class EdgeStream(ResidualStream):
             if site.site not in self.given:
                 raise unknown_path(self.subject, f"{site.site} has no output map")
 
-    def _against(self, piece: _Amount, means: Means | None) -> _Amount:
+    def _against(self, piece: Amount, means: Means | None) -> Amount:
         if means is None:
             return piece
         mean = torch.stack([means[writer] for writer in piece.writers]).to(piece.amount)

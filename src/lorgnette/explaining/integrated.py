@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lorgnette.attending import Tap
 from lorgnette.errors import UserError
-from lorgnette.explaining.backward import _RelevancePass, run_options
+from lorgnette.explaining.backward import RelevancePass, run_options
 from lorgnette.explaining.explanation import WIDE, Explanation
 from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import Target, explained, fixed, named
@@ -110,8 +110,8 @@ class _Path:
         self.gradients += points
         return _Part(a, b, low, high, tokens, others)
 
-    def _pass(self, t: float) -> _RelevancePass:
-        return _RelevancePass(self.subject, self.batch, RULES["gradient_x_input"], way=t)
+    def _pass(self, t: float) -> RelevancePass:
+        return RelevancePass(self.subject, self.batch, RULES["gradient_x_input"], way=t)
 
 
 def _missed(parts: list[_Part]) -> Float[Tensor, " batch"]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import CaptureError
 from lorgnette.explaining.backward import run_options
-from lorgnette.explaining.direct import POOLER, DirectPath, _Cut, unknown_path
+from lorgnette.explaining.direct import POOLER, DirectPath, GraphStart, unknown_path
 from lorgnette.explaining.inputs import word_tables
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.classifier.embeddings import WordEmbeddings
@@ -121,7 +121,7 @@ class ResidualStream(DirectPath):
         self.writers: tuple[Writer, ...] = writers(subject)
         self.place: dict[Writer, int] = {writer: number for number, writer in enumerate(self.writers)}
         self.calls: dict[Site, Call] = {}
-        self.pieces: list[_Amount] = []
+        self.pieces: list[Amount] = []
         self.pending: list[tuple[str, Tensor]] = []
         self.before: int = 0
         self.given: dict[Site, Tensor] = {}
@@ -145,10 +145,10 @@ class ResidualStream(DirectPath):
             states = states.detach().requires_grad_()
             self.pending = []
         for kind, leaf in self.pending:
-            self.pieces.append(_Amount((Writer(kind, stack),), leaf, leaf.detach()[None]))
+            self.pieces.append(Amount((Writer(kind, stack),), leaf, leaf.detach()[None]))
         if self.pending:
             del self.biased[self.before :]  # what enters the layer has them in it
-        self.pieces.append(_Amount((Writer("embeddings", stack),), states, states.detach()[None]))
+        self.pieces.append(Amount((Writer("embeddings", stack),), states, states.detach()[None]))
         self.pending = []
         return states
 
@@ -192,7 +192,7 @@ class ResidualStream(DirectPath):
         bias = parameter(module, "bias")
         amount = leaf.detach() if bias is None else leaf.detach() - bias.detach()
         site = self.feed_forward[at][0]
-        self.pieces.append(_Amount((Writer("feed_forward", site.stack, site.layer),), leaf, amount[None]))
+        self.pieces.append(Amount((Writer("feed_forward", site.stack, site.layer),), leaf, amount[None]))
         self.feed_forward[at] = (site, leaf)
         return leaf.clone()
 
@@ -202,9 +202,7 @@ class ResidualStream(DirectPath):
         for site, leaf in self.feed_forward:
             if id(leaf) not in known:
                 self._refuse_some_tokens(site, leaf)
-                self.pieces.append(
-                    _Amount((Writer("feed_forward", site.stack, site.layer),), leaf, leaf.detach()[None])
-                )
+                self.pieces.append(Amount((Writer("feed_forward", site.stack, site.layer),), leaf, leaf.detach()[None]))
         for site, context in self.heads.items():
             if site.stack != POOLER:
                 self.pieces.append(self._heads(site, context))
@@ -215,7 +213,7 @@ class ResidualStream(DirectPath):
         if leaf.numel() != rows * leaf.shape[-1]:
             raise unknown_path(self.subject, f"the feed-forward part of {site} gives each of its experts some tokens")
 
-    def _heads(self, site: Site, context: Float[Tensor, "batch head query dim"]) -> "_Amount":
+    def _heads(self, site: Site, context: Float[Tensor, "batch head query dim"]) -> "Amount":
         attention = self.attention[site]
         own = tuple(Writer("heads", site.name, site.layer, number) for number in attention.numbers)
         z = context.detach().movedim(1, 0)
@@ -223,14 +221,14 @@ class ResidualStream(DirectPath):
             apart = torch.zeros_like(context)[None].repeat(len(own), 1, 1, 1, 1)
             for head in range(len(own)):
                 apart[head, :, head] = z[head]
-            return _Amount(own, context, apart)
+            return Amount(own, context, apart)
         leaf = self.given[site]
         weight, bias = attention.output_weights()
         written = torch.stack([one @ w.to(one) for one, w in zip(z, weight.detach(), strict=True)])
         missed = written.sum(0) - leaf.detach().reshape(written.shape[1:])
         missed = missed if bias is None else missed + bias.detach().to(missed)
         self._refuse(missed.abs().amax(), leaf.detach().abs().amax(), f"the heads of {site} do not sum to their output")
-        return _Amount(own, leaf, written.reshape(len(own), *leaf.shape))
+        return Amount(own, leaf, written.reshape(len(own), *leaf.shape))
 
     def parts(self, tensor: Tensor, rate: Tensor) -> Float[Tensor, "text writer"]:
         """What each writer adds to ⟨tensor, rate⟩ of each text: the tensor's parts, each times the rate."""
@@ -285,7 +283,7 @@ class ResidualStream(DirectPath):
 
 
 @dataclass(frozen=True)
-class _Amount:
+class Amount:
     """Where the graph begins, and how much of it each writer gives."""
 
     writers: tuple[Writer, ...]
@@ -320,7 +318,7 @@ class _Begun:
         return leaf.clone()  # a model may add to it in place
 
 
-class _Reading(_Cut):
+class _Reading(GraphStart):
     """Heads' outputs begin the graph; their queries, keys and values stay in it."""
 
     path: ResidualStream

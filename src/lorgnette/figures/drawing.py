@@ -82,7 +82,7 @@ def inline_svg(chart: Chart, prefix: str, label: str) -> str:
     if not can_draw():
         return f"<p>{NOT_DRAWN}</p>"
     root = ElementTree.fromstring(_roomy(_without_legend_titles(chart.to_dict()), theme(INK)))
-    _clean(root, _ids(root, prefix))
+    remove_foreign(root, numbered_ids(root, prefix))
     # With a viewBox but no fixed height it can shrink with the page.
     root.set("role", "img")
     root.set("aria-label", label)
@@ -185,13 +185,14 @@ def _version() -> str:
     return ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 
 
-def _ids(root: ElementTree.Element, prefix: str) -> dict[str, str]:
-    """Rename all ids in order: Vega numbers them over the life of the process."""
+def numbered_ids(root: ElementTree.Element, prefix: str) -> dict[str, str]:
+    """New ids by the old ones, numbered in order: Vega counts its own over the life of the process."""
     ids = dict.fromkeys(element.get("id") for element in root.iter() if element.get("id") is not None)
     return {str(name): f"{prefix}{place}" for place, name in enumerate(ids)}
 
 
-def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
+def remove_foreign(element: ElementTree.Element, ids: dict[str, str]) -> None:
+    """Remove every tag and attribute that is not on our list, and use the new ids."""
     is_mark = element.get("aria-roledescription", "").endswith(" mark")  # not an axis, not a legend
     label = element.get("aria-label") if is_mark else None
     for name, value in list(element.attrib.items()):
@@ -208,7 +209,7 @@ def _clean(element: ElementTree.Element, ids: dict[str, str]) -> None:
         if not isinstance(child.tag, str) or child.tag.removeprefix(f"{{{_SVG}}}") not in _TAGS:
             element.remove(child)
         else:
-            _clean(child, ids)
+            remove_foreign(child, ids)
     if label is not None:
         title = ElementTree.Element(f"{{{_SVG}}}title")
         title.text = label

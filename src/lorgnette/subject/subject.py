@@ -440,7 +440,7 @@ def _device(asked: str | None) -> str:
     """The requested device, if it exists; by default a GPU if there is one."""
     if asked is not None and not isinstance(asked, str):
         raise UserError(f"Unknown device {shown(asked)}: expected cpu, cuda, cuda:N, mps or auto.")
-    where = asked or _own_device()
+    where = asked or default_device()
     if where == "auto":
         return where if torch.cuda.is_available() or find_spec("accelerate") is not None else "cpu"
     try:
@@ -455,7 +455,7 @@ def _device(asked: str | None) -> str:
     return where
 
 
-def _own_device() -> str:
+def default_device() -> str:
     """A GPU if there is one; under `torchrun` the processes of a machine share its GPUs out."""
     if not torch.cuda.is_available():
         return "cpu"

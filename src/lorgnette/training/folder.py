@@ -67,19 +67,19 @@ class RunFolder:
                 f"{self.out} already contains a run: choose another folder with --out, or delete it. Nothing was "
                 "changed."
             )
-        _refuse_changes(_read(record).get("settings", {}), settings, self.out)
+        refuse_changes(read_record(record).get("settings", {}), settings, self.out)
 
     def _refuse_unfinished(self, settings: Json, resume: bool) -> None:
         if not resume:
             raise UserError(
                 f"an unfinished run into {self.out} lies in {self.work}: pass --resume to go on with it, or delete it."
             )
-        _refuse_changes(_read(self.work / _RUN).get("settings"), settings, self.work)
+        refuse_changes(read_record(self.work / _RUN).get("settings"), settings, self.work)
 
     def finished(self) -> Json | None:
         """The record of a run that is complete."""
         record = self.out / RECORD
-        return _read(record) if record.is_file() else None
+        return read_record(record) if record.is_file() else None
 
     def checkpoint(self) -> Path | None:
         """The last checkpoint that was written to the end."""
@@ -98,7 +98,7 @@ class RunFolder:
         A best checkpoint that it cannot find the Trainer would leave out, and keep the last weights instead.
         """
         file = checkpoint / "trainer_state.json"
-        state = _read(file)
+        state = read_record(file)
         if (named := state.get("best_model_checkpoint")) is None:
             return
         best = self.work / Path(str(named)).name
@@ -112,7 +112,7 @@ class RunFolder:
         """Make the working folder, and delete what an earlier run left there without a checkpoint."""
         started = {"settings": settings, "corpus_fingerprint": fingerprint}
         if self.checkpoint() is not None:
-            stored = _read(self.work / _RUN)
+            stored = read_record(self.work / _RUN)
             if stored.get("corpus_fingerprint") != fingerprint:
                 raise UserError(
                     f"the texts have changed since the run in {self.work} was interrupted: it cannot continue with "
@@ -165,7 +165,7 @@ def _has_weights(checkpoint: Path) -> bool:
     return bool(files)
 
 
-def _read(path: Path) -> Json:
+def read_record(path: Path) -> Json:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -175,7 +175,7 @@ def _read(path: Path) -> Json:
     return document
 
 
-def _refuse_changes(before: object, now: Json, where: Path) -> None:
+def refuse_changes(before: object, now: Json, where: Path) -> None:
     before = before if isinstance(before, dict) else {}
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     if changed:

@@ -155,7 +155,7 @@ def sources(
     refuse_silent(subject)
     if not isinstance(method, str) or method not in EVEN:
         raise UserError(f"The method of sources is one of {', '.join(EVEN)}. Got {shown(method)} instead.")
-    example = _example(prompt)
+    example = as_prompt(prompt)
     if answer is not None:
         example = answered(example, answer)
     generation = generate if isinstance(generate, Generation) else Generation(generate)
@@ -173,7 +173,7 @@ def listed_names(among: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return names
 
 
-def _example(given: object) -> Example:
+def as_prompt(given: object) -> Example:
     if isinstance(given, Example):
         return given
     if isinstance(given, Mapping):

@@ -157,7 +157,7 @@ class AttentionProbe(Lens):
                 shares[number], over[number] = _scored(probe, late, following)
                 if isinstance(probe, AttentionOnly):
                     weight = probe.own.detach().view(2, len(self.parsing), self.heads)
-        base = _ratio(*following)
+        base = share_of_words(*following)
         return self._result(shares, over, base, weight, bool(early and late))
 
     def _result(
@@ -216,7 +216,7 @@ def _scored(
                 right[name].append(correct[0].sum(0))
             counts.append(counted.sum(0))
     by_way = [np.stack(right[name]) for name in DECODINGS]
-    found, beyond = ([_ratio(each - less, np.stack(counts)) for each in by_way] for less in (0, following[0]))
+    found, beyond = ([share_of_words(each - less, np.stack(counts)) for each in by_way] for less in (0, following[0]))
     return np.stack(found), np.stack(beyond)
 
 
@@ -235,7 +235,7 @@ def _next_word(sentences: list[Sentence]) -> tuple[np.ndarray, np.ndarray]:
     return np.stack(right), np.stack(counts)
 
 
-def _ratio(right: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def share_of_words(right: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """[score (share, standard error, texts)] from [text score]: a ratio of sums, linearised over texts."""
     out = np.full((right.shape[1], 3), np.nan)
     for score in range(right.shape[1]):

@@ -65,12 +65,12 @@ def metric_mds(distances: Float[np.ndarray, "thing thing"]) -> tuple[Float[np.nd
     points = np.zeros((things, 2))
     if things < 2 or not distances.any():
         return points, 0.0
-    points = _turned(_majorised(distances, _classical(distances)))
+    points = _turned(majorised(distances, classical_scaling(distances)))
     stress = float(np.sqrt(((_between(points) - distances) ** 2).sum() / (distances**2).sum()))
     return points, stress
 
 
-def _majorised(
+def majorised(
     distances: Float[np.ndarray, "thing thing"], points: Float[np.ndarray, "thing 2"]
 ) -> Float[np.ndarray, "thing 2"]:
     """SMACOF: x ← B(x) x / n, which never raises Σ (d_ab − ‖x_a − x_b‖)² (Guttman 1968; de Leeuw 1977).
@@ -93,7 +93,7 @@ def _between(points: Float[np.ndarray, "thing 2"]) -> Float[np.ndarray, "thing t
     return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
 
-def _classical(distances: Float[np.ndarray, "thing thing"]) -> Float[np.ndarray, "thing 2"]:
+def classical_scaling(distances: Float[np.ndarray, "thing thing"]) -> Float[np.ndarray, "thing 2"]:
     """The plane that holds most of the scalar products which such distances would give (Torgerson 1952)."""
     squares = distances**2
     products = (squares.mean(0) + squares.mean(1)[:, None] - squares - squares.mean()) / 2

@@ -155,7 +155,7 @@ class Frequency(Lens):
             counting = tokens.mask.cpu()
         if self.ranks is not None and self.by_word:
             for text, words in enumerate(tokens.words):
-                marks = [n for n, word in enumerate(words) if not _is_word(word) and _plain(word) not in self.ranks]
+                marks = [n for n, word in enumerate(words) if not _is_word(word) and bare_word(word) not in self.ranks]
                 counting[text] &= ~torch.isin(tokens.word[text].cpu(), torch.tensor(marks, dtype=torch.long))
         return counting
 
@@ -164,7 +164,7 @@ class Frequency(Lens):
         if not self.by_word:
             return [self.ranks[piece] for piece in tokens.ids.cpu()[text, position].tolist()]
         words = tokens.word.cpu()[text, position].tolist()
-        return [self.ranks[_plain(tokens.words[t][word])] for t, word in zip(text.tolist(), words, strict=True)]
+        return [self.ranks[bare_word(tokens.words[t][word])] for t, word in zip(text.tolist(), words, strict=True)]
 
     def compute(self) -> Result:
         """ρ by layer and over all layers, with standard errors and intervals over texts."""
@@ -177,7 +177,7 @@ class Frequency(Lens):
             for m, name in enumerate(MEASURES):
                 values = rows[name].T[layers]
                 for layer, value in zip([*layers, self.layers], [*values, values.mean(0)], strict=True):
-                    cells[number, layer, m] = _correlated(rank, value, rows["text"])
+                    cells[number, layer, m] = rank_correlation(rank, value, rows["text"])
         return self._result(cells)
 
     def _counted_ranks(self, stack: str, piece: Int[Tensor, " item"]) -> Float[Tensor, " item"]:
@@ -206,7 +206,7 @@ class Frequency(Lens):
         return result
 
 
-def _correlated(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float, float, float, int, int]:
+def rank_correlation(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, float, float, float, int, int]:
     """ρ, its standard error, a 95 % interval (even on Fisher's scale), texts and occurrences."""
     missing = float("nan")
     correlation = spearman_with_error(rank, rounded(value), text.long()) if len(rank) > 1 else None
@@ -221,7 +221,7 @@ def _query_counts(call: Call, queries: Tensor) -> Tensor:
     return queries.sum(-1, keepdim=True) if call.scores.rows_alike else call.scores.query_counts(queries)
 
 
-def _plain(word: str) -> str:
+def bare_word(word: str) -> str:
     """Lower case, without the marks around it that some tokenizers leave on a word; a mark alone stays itself."""
     bare = word.lower()
     return re.sub(r"^\W+|\W+$", "", bare) or bare

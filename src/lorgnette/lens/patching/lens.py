@@ -129,7 +129,7 @@ class Patching(Lens):
             for head in range(self.heads):
                 own = changes[:, site, head]
                 if len(own) and np.isfinite(own).all():
-                    out[:, site, head] = _ratio(summed(own, pair), summed(whole, pair))
+                    out[:, site, head] = ratio_of_sums(summed(own, pair), summed(whole, pair))
                     error[site, head] = clustered_error(own, pair)
         grids = {name: self.grid(torch.from_numpy(part))
                  for name, part in zip(("effect", "effect_low", "effect_high"), out, strict=True)}  # fmt: skip
@@ -175,7 +175,7 @@ def clustered_error(values: Float[np.ndarray, " text"], pair: Float[np.ndarray, 
     return float(np.sqrt(groups / (groups - 1) * (residuals**2).sum()) / len(values))
 
 
-def _ratio(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]) -> tuple[float, float, float]:
+def ratio_of_sums(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]) -> tuple[float, float, float]:
     """Σ change / Σ whole with its 95 % interval over pairs, linearised; NaN where the texts do not differ."""
     if whole.sum() == 0:
         return float("nan"), float("nan"), float("nan")

@@ -234,8 +234,8 @@ class Removal(Lens):
         variables = self.intact.arrays() | self.changes.arrays() | self.differences.arrays() | self.draws.arrays()
         for name in self.metrics:
             tested = {
-                f"{name}_difference_p": self._tested(Estimate.of(xr.Dataset(variables), f"{name}_difference")),
-                f"{name}_chance_p": self._against_chance(
+                f"{name}_difference_p": p_of_pairs(Estimate.of(xr.Dataset(variables), f"{name}_difference")),
+                f"{name}_chance_p": p_against_random(
                     variables[f"{name}_change"], variables[f"{name}_draw"], 1 if name == "accuracy" else -1
                 ),
             }
@@ -253,28 +253,26 @@ class Removal(Lens):
         data.attrs |= {"ranked_on": self.ranked_on or SAME, "ablation": self.ablation}
         return Result(self.name, data, self.provenance)
 
-    @staticmethod
-    def _against_chance(change: xr.DataArray, drawn: xr.DataArray, better: int) -> xr.DataArray:
-        """p of every signal, corrected over the signals of a stack at each share.
 
-        A signal that says nothing chooses a random set, so its rank among the random sets is uniform. The mean of the
-        sets would be no match for it: one set is better or worse than their mean however little it means.
-        """
-        signals = change.where(change[axes.SIGNAL] != RANDOM)
-        as_good = ((drawn - signals) * better >= 0).sum(axes.DRAW)
-        p = ((1 + as_good) / (1 + drawn.sizes[axes.DRAW])).where(signals.notnull() & drawn.notnull().all(axes.DRAW))
-        p = p.transpose(axes.STACK, axes.SHARE, axes.SIGNAL)
-        return p.copy(data=np.stack([[false_discovery(row) for row in stack] for stack in p.values]))
+def p_against_random(change: xr.DataArray, drawn: xr.DataArray, better: int) -> xr.DataArray:
+    """p of every signal, corrected over the signals of a stack at each share.
 
-    @staticmethod
-    def _tested(difference: Estimate) -> xr.DataArray:
-        """p of every pair of signals once, corrected over the pairs and shares of a stack."""
-        names = difference.value[axes.SIGNAL].values
-        upper = (
-            np.triu(np.ones((len(names), len(names)), dtype=bool), 1) & (names != RANDOM) & (names != RANDOM)[:, None]
-        )
-        dims = (axes.STACK, axes.SHARE, axes.SIGNAL, axes.SIGNAL_B)
-        p = difference.p.transpose(*dims).values
-        p = np.stack([false_discovery(np.where(upper, each, np.nan)) for each in p])
-        both = np.where(upper, p, np.swapaxes(p, -1, -2))
-        return xr.DataArray(both, dims=dims, coords={dim: difference.value[dim] for dim in dims})
+    A signal that says nothing chooses a random set, so its rank among the random sets is uniform. The mean of the
+    sets would be no match for it: one set is better or worse than their mean however little it means.
+    """
+    signals = change.where(change[axes.SIGNAL] != RANDOM)
+    as_good = ((drawn - signals) * better >= 0).sum(axes.DRAW)
+    p = ((1 + as_good) / (1 + drawn.sizes[axes.DRAW])).where(signals.notnull() & drawn.notnull().all(axes.DRAW))
+    p = p.transpose(axes.STACK, axes.SHARE, axes.SIGNAL)
+    return p.copy(data=np.stack([[false_discovery(row) for row in stack] for stack in p.values]))
+
+
+def p_of_pairs(difference: Estimate) -> xr.DataArray:
+    """p of every pair of signals once, corrected over the pairs and shares of a stack."""
+    names = difference.value[axes.SIGNAL].values
+    upper = np.triu(np.ones((len(names), len(names)), dtype=bool), 1) & (names != RANDOM) & (names != RANDOM)[:, None]
+    dims = (axes.STACK, axes.SHARE, axes.SIGNAL, axes.SIGNAL_B)
+    p = difference.p.transpose(*dims).values
+    p = np.stack([false_discovery(np.where(upper, each, np.nan)) for each in p])
+    both = np.where(upper, p, np.swapaxes(p, -1, -2))
+    return xr.DataArray(both, dims=dims, coords={dim: difference.value[dim] for dim in dims})

@@ -10,7 +10,7 @@ from lorgnette.attending import Site
 from lorgnette.files import written_whole
 from lorgnette.models.families.layers import LAYER
 from lorgnette.training.distilling import Teacher
-from lorgnette.training.folder import RunFolder, _read
+from lorgnette.training.folder import RunFolder, read_record
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.gates.parts import PartGates
 from lorgnette.training.gates.run import fit_part_gates, steps_of
@@ -58,7 +58,7 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
         work.notes += _doubts(gates)
     file = root / KEPT
     if file.is_file():
-        kept, free = (_from_plain(each) for each in _read(file)["kept"])
+        kept, free = (_from_plain(each) for each in read_record(file)["kept"])
     else:
         if settings.method == "importance":
             scores = by_importance(model, gates, ready, empty=settings.allow_empty, texts=texts)

@@ -10,7 +10,7 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from lorgnette.subject import Subject
-from lorgnette.training.folder import RunFolder, _read
+from lorgnette.training.folder import RunFolder, read_record
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.gates.run import fit_gates, wanted
 from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importance_scores, top_heads
@@ -86,7 +86,7 @@ def _factors(gates: HeadGates, heads_left: dict[Site, list[int]]) -> dict[Site, 
 def _ranked(work: Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
     settings, file = work.settings, work.root / _KEPT
     if file.is_file():
-        return {Site(*place): numbers for *place, numbers in _read(file)["kept"]}
+        return {Site(*place): numbers for *place, numbers in read_record(file)["kept"]}
     subject = Subject(whole, work.ready.builder.tokenizer, name=settings.training.model)
     scores = importance_scores if settings.method == "importance" else agreement_scores
     texts = work.ready.parts.validation.take(min(TEXTS, settings.limit or TEXTS))

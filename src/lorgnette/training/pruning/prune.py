@@ -18,9 +18,9 @@ from lorgnette.models.pruned.checkpoint import as_pruned, kept_layers, kept_unit
 from lorgnette.models.pruned.stock import stock_model
 from lorgnette.results.provenance import versions
 from lorgnette.subject import load
-from lorgnette.subject.subject import _own_device
+from lorgnette.subject.subject import default_device
 from lorgnette.training.distilling import Teacher
-from lorgnette.training.folder import RECORD, RunFolder, _read, _refuse_changes
+from lorgnette.training.folder import RECORD, RunFolder, read_record, refuse_changes
 from lorgnette.training.gates.gates import HeadGates, freeze_but, heads_of
 from lorgnette.training.gates.run import refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
@@ -90,7 +90,7 @@ def prune(settings: PruningSettings, tuned: dict[int, Score] | None = None) -> P
     refuse_language_model(settings)
     ready = prepare(training, trained=True)
     refuse_untrained(ready, training.model)
-    whole = ready.builder.model().eval().to(_own_device())
+    whole = ready.builder.model().eval().to(default_device())
     heads = heads_of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
     refuse_format(settings, whole)
     refuse_count(settings, whole, heads)
@@ -186,12 +186,12 @@ def _refuse_unfinished(root: Path, settings: PruningSettings) -> None:
         return
     if not settings.training.resume:
         raise UserError(f"an unfinished pruning lies in {root}: pass --resume to go on with it, or delete it.")
-    _refuse_changes(_read(root / _RUN).get("settings"), settings.record(), root)
+    refuse_changes(read_record(root / _RUN).get("settings"), settings.record(), root)
 
 
 def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
     if (root / _RUN).is_file():
-        if _read(root / _RUN).get("corpus_fingerprint") != ready.fingerprint:
+        if read_record(root / _RUN).get("corpus_fingerprint") != ready.fingerprint:
             raise UserError(f"the texts have changed since {root} was interrupted: delete it and start again.")
         return
     cleared(root)
