@@ -62,10 +62,6 @@ class Call:
     over blocks of rows.
     """
 
-    site: Site
-    scores: Scores
-    dropout: float
-
     def __init__(
         self,
         site: Site,

@@ -27,10 +27,6 @@ class Recorder(Tap, Generic[Record]):
     query, key and value, a matrix grows with the square of a text's length.
     """
 
-    keep: Callable[[Call], Record]
-    sites: Container[Site] | None
-    wants_residual: bool
-
     def __init__(
         self, keep: Callable[[Call], Record], sites: Container[Site] | None = None, *, residual: bool = False
     ) -> None:

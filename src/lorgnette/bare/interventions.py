@@ -37,10 +37,6 @@ class Scaled(Tap):
 class Patched(Tap):
     """Puts the output of some heads from another pass in the place of their own, at all or some query positions."""
 
-    contexts: Mapping[Site, Tensor]
-    heads: Mapping[Site, Sequence[int]]
-    positions: Sequence[int] | None
-
     def __init__(
         self,
         contexts: Mapping[Site, Tensor],

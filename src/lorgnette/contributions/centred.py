@@ -40,9 +40,6 @@ class CentredCall(Call):
     do not sum to 1, so that the constant is not free: refused.
     """
 
-    call: Call
-    constant: Float[Tensor, "head dim"]
-
     def __init__(self, call: Call, constant: Float[Tensor, "head dim"]) -> None:
         refuse_learnt_sink(call)
         value = call.grouped_value

@@ -94,9 +94,6 @@ class Projections:
 class SiteWeights:
     """The projections of every site, made once, and again if a parameter has changed since."""
 
-    subject: Subject
-    layer_norm: bool
-
     def __init__(self, subject: Subject, *, layer_norm: bool) -> None:
         self.subject, self.layer_norm = subject, layer_norm
         subject.anatomy.require("output")

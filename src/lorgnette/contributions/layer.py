@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from lorgnette.attending import Call, Site
+from lorgnette.attending import Call
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.centred import CentredCall
-from lorgnette.contributions.head_weights import Projections, SiteWeights
+from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import summed_norms, transformed_norms
 from lorgnette.contributions.pairs import TokenPairs
 from lorgnette.contributions.shared import gram_of, norm_kernels, own_norms_of, pair_norms_of, transformed_norms_of
@@ -26,17 +26,12 @@ VARIANTS = ("attn_n", "attn_res_n", "attn_res_ln_n")
 class LayerNorms:
     """The norms of one call: `wants` requests statistics of its rows, `take` reads them, then the norms can be had."""
 
-    site: Site
-    parts: Projections
     own_norm: Tensor
     others_norm: Tensor
     own_res_norm: Tensor
     own_ln_norm: Tensor
     others_ln_norm: Tensor
 
-    call: Call
-    query: Tensor
-    key: Tensor
     _norms: "_Received | OnChip | None"
     _pairs: TokenPairs | None
 

@@ -11,7 +11,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.rollout import half_residual, row_shares
-from lorgnette.contributions.shared import PairNorms, own_norms_of, pair_norms_of
+from lorgnette.contributions.shared import own_norms_of, pair_norms_of
 
 
 def rollable(sites: Sequence[Site]) -> set[Site]:
@@ -34,12 +34,6 @@ class LayerMixing:
     Norms are up to a factor that is the same for a whole row: LayerNorm divides row i by one number, which `row_shares`
     divides out again.
     """
-
-    mean: Tensor
-    own: Tensor
-    call: Call
-    maps: Projections | None
-    pair_norms: PairNorms
 
     def __init__(self, call: Call, projections: SiteWeights | None) -> None:
         batch, heads, queries, keys = call.scores.shape

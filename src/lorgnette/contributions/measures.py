@@ -18,8 +18,6 @@ BLOCK = 2**22
 class Alti:
     """Contributions of ALTI, for layers x + attention: through the norm if it comes after the sum, else of the sum."""
 
-    x: Tensor
-
     def __init__(self, layer: LayerNorms) -> None:
         parts = layer.parts
         transformed = torch.einsum("bhkd,hdm->bhkm", layer.value, parts.output)
@@ -69,9 +67,6 @@ class GlobEnc:
     The second norm is linear with its statistics fixed, and divides a whole row by one number, which a share does not
     see. Modarressi et al. 2022, "GlobEnc", NAACL.
     """
-
-    total: Tensor
-    own: Tensor
 
     def __init__(self, layer: LayerNorms) -> None:
         self.layer = layer

@@ -18,9 +18,6 @@ class OutputShares:
     queries is Σ_i c_ij = v_j · Σ_i α_ij u_i: one product of the size of the context's, and no pair is ever kept.
     """
 
-    of_heads: Tensor
-    of_all: Tensor
-
     def __init__(
         self,
         value: Float[Tensor, "text head key dim"],

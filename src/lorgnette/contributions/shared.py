@@ -51,8 +51,6 @@ def own_norms_of(
 class PairNorms:
     """‖Σ_h α^h_ij f^h(x_j)‖ of a block of pairs, cached for the next request for the same block."""
 
-    norms: Tensor
-
     def __init__(self, coefficients: Float[Tensor, "batch head head key"]) -> None:
         self.coefficients = coefficients
         self.block: tuple[slice, slice] | None = None

@@ -82,13 +82,6 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
 class Launch:
     """The arguments that both kernels share."""
 
-    query: Tensor
-    key: Tensor
-    batch: int
-    heads: int
-    queries: int
-    keys: int
-
     def __init__(self, scores: Scores) -> None:
         self.scores: Scores = scores
         self.query, self.key = _rows_together(scores.query), _rows_together(scores.key)

@@ -61,9 +61,6 @@ class VectorMeans(Lens):
 class Centring:
     """What a lens with the option `centred` does to each call; nothing where the option is off."""
 
-    lens: Lens
-    on: bool
-
     def __init__(self, lens: Lens, *, on: bool) -> None:
         self.lens, self.on = lens, on
         self.means: dict[str, dict[Site, Float[Tensor, "head dim"]]] | None = None

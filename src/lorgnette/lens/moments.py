@@ -57,8 +57,6 @@ class Moments(Part["_Held"]):
     pivot give those for any other.
     """
 
-    variables: tuple[str, ...]
-
     def __init__(
         self,
         lens: "Lens",

@@ -31,11 +31,6 @@ def bars(console: "Console") -> "Progress":
 class Lines:
     """Occasional lines for logs: how far, how fast, and how long it will take."""
 
-    what: str
-    total: int | None
-    unit: str
-    first: int
-
     def __init__(self, what: str, total: int | None, unit: str, done: int = 0) -> None:
         self.what, self.total, self.unit, self.first = what, total, unit, done
         self.began = self.last = time.monotonic()

@@ -39,10 +39,6 @@ class Keeper:
     shared out, and go once their states are in the file of whoever took them.
     """
 
-    folder: Path
-    ranks: ProcessRank
-    name: str
-
     def __init__(self, folder: Path, fingerprint: Json, ranks: ProcessRank, name: str = LOOK) -> None:
         self.folder, self.ranks, self.fingerprint, self.name = folder, ranks, fingerprint, name
         self.file: Path = self._file(ranks.rank)

@@ -77,10 +77,6 @@ ALL_TEXTS = Share()
 class TokenizedTexts:
     """The texts of a corpus, or a share of them, tokenised for a subject. Iterating keeps the order of the corpus."""
 
-    subject: Subject
-    truncate: bool
-    keep: int
-
     def __init__(
         self, subject: Subject, corpus: Texts, *, truncate: bool = False, keep: int = HELD, share: Share | None = None
     ) -> None:

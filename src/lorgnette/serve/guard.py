@@ -89,8 +89,6 @@ class Access:
 class Guard:
     """Refuses forbidden requests before the application sees them."""
 
-    access: Access
-
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access = app, access
 

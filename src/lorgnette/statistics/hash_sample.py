@@ -66,13 +66,6 @@ class HashSample:
     when the sample is next looked at.
     """
 
-    lens: Holder
-    name: str
-    columns: dict[str, Column]
-    size: int | None
-    strata: int
-    each: int | None
-
     def __init__(
         self,
         lens: Holder,

@@ -26,9 +26,6 @@ class Knockout(Tap):
     weights stay as they are, and so does the bias of the output projection.
     """
 
-    heads: Mapping[Site, Sequence[int]]
-    means: Mapping[Site, Tensor] | None
-
     def __init__(self, heads: Mapping[Site, Sequence[int]], means: Mapping[Site, Tensor] | None = None) -> None:
         self.heads, self.means = heads, means
 

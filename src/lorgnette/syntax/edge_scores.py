@@ -29,9 +29,6 @@ class EdgeScores:
     Relevance takes a pass of its own (`of_batch`), the others come with the call.
     """
 
-    scores: str
-    subject: list[Subject]
-
     def __init__(self, subject: Subject, scores: str) -> None:
         self.scores, self.subject = scores, [subject]  # in a list: a lens must not own the model
         if scores == "relevance":

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 class Encoder:
     """A model's tokenizer with two additions: word maps for every family, and no silent truncation."""
 
-    tokenizer: PreTrainedTokenizerBase
-    config: PretrainedConfig
-    limit: int | None
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, limit: int | None) -> None:
         self.tokenizer, self.config, self.limit = tokenizer, config, limit
         # A decoder with a classifier finds the end of a text by the config's id.

@@ -23,10 +23,6 @@ _MARKS = "▁Ġ"
 class TokenKinds:
     """Which pieces of a vocabulary are of which kind."""
 
-    tokenizer: PreTrainedTokenizerBase
-    config: PretrainedConfig
-    translates: bool
-
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig, at_least: int, *, translates: bool
     ) -> None:

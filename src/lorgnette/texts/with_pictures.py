@@ -23,8 +23,6 @@ class PictureEncoder(Encoder):
     A text that does not say where its picture stands has it first: by the processor's chat template, if it has one.
     """
 
-    processor: ProcessorMixin
-
     def __init__(self, processor: ProcessorMixin, config: PretrainedConfig, limit: int | None) -> None:
         super().__init__(processor.tokenizer, config, limit)
         self.processor = processor

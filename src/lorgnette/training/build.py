@@ -22,7 +22,7 @@ from lorgnette.texts import Example
 from lorgnette.texts.sides import Sequences
 from lorgnette.texts.vectors import Vectors, read_vectors
 from lorgnette.training.settings import TrainingSettings
-from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_LENGTH = 500  # of the presets, as in the starter code of TP 9
 GLOVE = "glove_100d"
@@ -97,9 +97,6 @@ class PresetBuilder:
 
     `tokenizer`: one that exists already, for texts that were tokenised before. `read` reads word vectors.
     """
-
-    settings: TrainingSettings
-    labels: tuple[str, ...]
 
     def __init__(
         self,
@@ -189,10 +186,6 @@ class PresetBuilder:
 
 class PretrainedBuilder:
     """Opens a pretrained encoder with a head for these classes: its own if it has one for them, else a new one."""
-
-    labels: tuple[str, ...]
-    overrides: Json
-    name: str
 
     vectors = None
     known_words: int | None = None

@@ -106,10 +106,6 @@ class Bucketed(IterableDataset[Item]):
     it would have seen.
     """
 
-    items: Sequence[Item]
-    batch_size: int
-    seed: int
-
     POOL = 50
 
     def __init__(self, items: Sequence[Item], batch_size: int, seed: int) -> None:
@@ -140,10 +136,6 @@ class Streamed(Bucketed):
 
     Only texts within a pool change places, so a corpus sorted by class should be shuffled first.
     """
-
-    reader: Reader
-    corpus: Corpus
-    count: int
 
     def __init__(self, reader: Reader, corpus: Corpus, count: int, batch_size: int, seed: int) -> None:
         super().__init__((), batch_size, seed)

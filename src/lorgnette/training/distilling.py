@@ -21,9 +21,6 @@ class Teacher:
     y are the states of the teacher behind each layer that the student has too, x the student's; padding does not count.
     """
 
-    model: PreTrainedModel
-    weight: float
-
     def __init__(self, model: PreTrainedModel, weight: float) -> None:
         self.model, self.weight = model.eval().requires_grad_(False), weight
 
@@ -71,8 +68,6 @@ def distance(logits: Float[Tensor, "row class"], taught: Float[Tensor, "row clas
 
 class Taught:
     """To be put before a Trainer class: in training, the distance from the teacher is added to the loss."""
-
-    teacher: Teacher
 
     def __init__(self, *args: object, teacher: Teacher, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)

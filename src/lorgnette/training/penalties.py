@@ -118,8 +118,6 @@ class EntropyPenalty(Penalty):
     Low entropy makes a map easy to read; it does not make it faithful.
     """
 
-    looks_at_cls: bool
-
     name = "entropy"
 
     def __init__(

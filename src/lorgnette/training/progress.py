@@ -12,9 +12,6 @@ from lorgnette.training.trainer import CURVE, Tally
 class Progress(TrainerCallback):
     """Loss and accuracy of the training texts as they go, and of the validation texts when they were read."""
 
-    title: str
-    tally: Tally
-
     EVERY = 10  # steps between two looks at the running sums, which wait for the device
 
     def __init__(self, title: str, tally: Tally) -> None:

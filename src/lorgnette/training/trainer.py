@@ -28,9 +28,6 @@ class Diverged(UserError):
 class PenalisedTrainer(Trainer):
     """loss = task + Σ weight · penalty.value. Nothing else of the Trainer is changed."""
 
-    penalties: tuple[Penalty, ...]
-    tally: "Tally"
-
     def __init__(self, *args: object, penalties: Sequence[Penalty] = (), tally: "Tally", **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.penalties, self.tally = tuple(penalties), tally
@@ -72,8 +69,6 @@ class PenalisedTrainer(Trainer):
 
 class Tally:
     """Sums over batches, kept on the device until `drain` reads their means."""
-
-    count: int
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}

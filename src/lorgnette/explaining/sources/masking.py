@@ -25,9 +25,6 @@ class HiddenParts(Tap):
     part still attend to each other, which nobody else can read.
     """
 
-    hidden: Bool[Tensor, "copy token"]
-    part: Int[Tensor, " token"]
-
     def __init__(self, hidden: Bool[Tensor, "copy token"], part: Int[Tensor, " token"]) -> None:
         self.hidden, self.part = hidden, part
         self.behind = 0
@@ -53,9 +50,6 @@ class Likelihood:
     The first pass keeps keys and values. What no hidden part can have changed (all that comes before the first token
     that would read one) is taken from there; models with caches of another kind are run from the start.
     """
-
-    subject: Subject
-    prompt: AnsweredPrompt
 
     def __init__(self, subject: Subject, prompt: AnsweredPrompt) -> None:
         self.subject, self.prompt = subject, prompt

@@ -24,9 +24,6 @@ class ScaledCopies(Tap):
     With means, what a factor takes away from a head is replaced by as much of its mean: f z + (1 − f) z̄.
     """
 
-    factors: Mapping[Site, Float[Tensor, "copy head"]]
-    means: Mapping[Site, Float[Tensor, "head dim"]] | None
-
     def __init__(
         self,
         factors: Mapping[Site, Float[Tensor, "copy head"]],

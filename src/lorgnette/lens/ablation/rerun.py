@@ -34,9 +34,6 @@ class Rerun:
     from the start each time.
     """
 
-    subject: Subject
-    batch: Batch
-
     def __init__(self, subject: Subject, batch: Batch) -> None:
         self.subject, self.batch = subject, batch
         self.order: list[AttentionSite] = [site for stack in subject.anatomy.stacks for site in stack.sites]

@@ -49,10 +49,6 @@ class Agreement(Lens):
     head at a time; heads that stand in for each other look dispensable until both are gone.
     """
 
-    draws: int
-    seed: int
-    joint: bool
-
     name: ClassVar[str] = "agreement"
     summary: ClassVar[str] = "do weights, norms, relevance and gradients rank the heads as ablation does?"
     reads = frozenset({"cpu"})

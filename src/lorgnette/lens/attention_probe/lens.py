@@ -62,12 +62,6 @@ class AttentionProbe(Lens):
     What it does not tell you: which head the model uses. Weights of heads that say the same are shared out anyhow.
     """
 
-    texts: int
-    development: float
-    rate: float
-    steps: int
-    batch_texts: int
-    seed: int
     trees: GoldTrees
 
     name: ClassVar[str] = "attention-probe"

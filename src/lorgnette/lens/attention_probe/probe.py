@@ -51,9 +51,6 @@ class AttentionAndVectors(nn.Module):
     Clark et al. 2019, §5.1, eq. 2; a constant is added to each weight, so that a word without a vector has one too.
     """
 
-    of_head: nn.Parameter
-    of_dependent: nn.Parameter
-
     def __init__(self, heads: int, dim: int) -> None:
         super().__init__()
         self.of_head, self.of_dependent = (nn.Parameter(torch.zeros(2, heads, dim)) for _ in range(2))
@@ -78,9 +75,6 @@ class VectorsAndDistance(nn.Module):
 
     Clark et al. 2019, §5.2, baseline "Distances + GloVe"; 256 hidden units. The root has vectors of its own.
     """
-
-    governor: nn.Parameter
-    dependent: nn.Parameter
 
     def __init__(self, heads: int, dim: int) -> None:
         super().__init__()

@@ -44,13 +44,6 @@ class Cones(Lens):
     linear layer separates may all lie in one narrow cone.
     """
 
-    representative: str
-    keep: bool
-    vector: str
-    draws: int
-    size: int
-    seed: int
-
     name: ClassVar[str] = "cones"
     summary: ClassVar[str] = "whether the texts of each class share a direction (cosine, AUROC)"
     reads = frozenset({"labels", "cpu"})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
@@ -154,9 +154,6 @@ class Masses:
 
     It is shown the weights of some rows at a time, as `Wanted.block`.
     """
-
-    sums: Float[Tensor, "text head stream mass"]
-    far: Bool[Tensor, "stream text token"]
 
     def __init__(self, call: Call, tokens: Tokens, streams: Sequence[Stream]) -> None:
         texts, heads = call.scores.shape[:2]

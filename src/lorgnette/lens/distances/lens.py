@@ -57,8 +57,6 @@ class Distances(Lens):
     may not reach it.
     """
 
-    smoothing: float
-
     name: ClassVar[str] = "distances"
     summary: ClassVar[str] = "which heads have similar attention: Jensen–Shannon divergences and a map"
     reads = frozenset({"cpu"})

@@ -66,7 +66,6 @@ class _Choice:
 class EdgeAttribution(Lens):
     """The attribution of every edge; `edges` has it, and patches the strongest exactly. No finding by itself."""
 
-    target: tuple[str, ...]
     task: str
     name: ClassVar[str] = "edge_attribution"
     reads = frozenset({"cpu"})

@@ -66,8 +66,6 @@ class Effects(Lens):
     heads may stand in for one that is removed (self-repair), so that the total is smaller than the direct effect.
     """
 
-    target: tuple[str, ...]
-    ablation: str
     task: str
     name: ClassVar[str] = "effects"
     summary: ClassVar[str] = "what each head adds to the predicted logit: directly, in all, and by gradient"

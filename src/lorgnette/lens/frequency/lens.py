@@ -49,9 +49,6 @@ class Frequency(Lens):
     What it does not tell you: why. Frequent words differ from rare words in more than frequency.
     """
 
-    specials: bool
-    size: int
-
     name: ClassVar[str] = "frequency"
     pieces: Tensor
     summary: ClassVar[str] = "whether frequent tokens contribute less: Spearman's ρ of frequency rank with α and ‖f(x)‖"

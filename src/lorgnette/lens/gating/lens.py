@@ -59,14 +59,6 @@ class Gating(Lens):
     can differ between seeds. Gates are fitted to these texts; see the held-out loss.
     """
 
-    pressure: float
-    steps: int
-    seeds: tuple[int, ...]
-    texts: int
-    batch: int
-    rate: float
-    centred: bool
-
     name: ClassVar[str] = "gating"
     summary: ClassVar[str] = "heads that help, hurt or do not matter: gates fitted under pressure to keep and to remove"
     reads = frozenset({"labels", "cpu"})

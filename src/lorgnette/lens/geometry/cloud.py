@@ -84,12 +84,6 @@ class Clouds(Part[_Held]):
     covariances Σ x xᵀ of all heads, whose diagonal blocks are those of the heads.
     """
 
-    places: Places
-    kinds: tuple[str, ...]
-    dim: int
-    state: str
-    heads: int
-
     def __init__(
         self, lens: Lens, places: Places, kinds: Sequence[str], dim: int, state: str, *, covariances: bool
     ) -> None:

@@ -83,9 +83,6 @@ class Geometry(Lens):
     of whether differences between vectors are lost: see `isoscore`, which is about the cloud, not about its place.
     """
 
-    words: bool
-    least: int
-    occurrences: int
     heads_clouds: Clouds
     by_word: HashSample
 

@@ -103,9 +103,6 @@ class Gradients(Lens):
     gradients, and the weights of a row sum to one, so one cannot grow alone.
     """
 
-    seed: int
-    centred: bool
-
     name: ClassVar[str] = "gradients"
     summary: ClassVar[str] = "how sensitive the loss is to the attention weights: |∂loss/∂α| by category of token"
     reads = frozenset({"labels", "gradients", "cpu"})

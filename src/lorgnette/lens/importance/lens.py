@@ -61,9 +61,6 @@ class Importance(Lens):
     can each be removed alone may not be removable together, and a few training steps can shift importance.
     """
 
-    ablations: tuple[str, ...]
-    seed: int
-    stacks: Sequence[str] | None
     taken: tuple[Site, ...]
 
     name: ClassVar[str] = "importance"

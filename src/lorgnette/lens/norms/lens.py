@@ -62,10 +62,6 @@ class Norms(Lens):
     What it does not tell you: a large vector need not matter to the output, and terms that cancel have large norms.
     """
 
-    all_heads: bool
-    contribution: bool
-    sample_size: int
-
     name: ClassVar[str] = "norms"
     summary: ClassVar[str] = "how much each token contributes to a head's output (‖αf(x)‖), and mixing ratios"
     signals: ClassVar[Mapping[str, Signal]] = SIGNALS

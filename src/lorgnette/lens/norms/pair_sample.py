@@ -42,10 +42,6 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
     index of varying length on the CPU, for which every call of a GPU would have to wait.
     """
 
-    kinds: tuple[str, ...]
-    size: int
-    state: str
-
     def __init__(self, lens: Lens, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
         super().__init__(lens)
         self.kinds, self.size, self.state = tuple(kinds), size, state

@@ -44,12 +44,6 @@ class Probes(Lens):
     What it does not tell you: whether the model uses what a probe finds, or that what no probe finds is absent.
     """
 
-    label: str
-    words: int
-    development: float
-    hidden: int | None
-    seeds: tuple[int, ...]
-    epochs: int
     stack: str
     width: int
     layers: int

@@ -63,12 +63,6 @@ class Rationales(Lens):
     wrong about the model, and a text with words deleted is unlike the training texts.
     """
 
-    share: float | str | None
-    top: int | None
-    gold: str
-    perturbation: str
-    seed: int
-
     name: ClassVar[str] = "rationales"
     summary: ClassVar[str] = (
         "whether explanations are plausible (human rationales) and faithful (comprehensiveness, sufficiency)"

@@ -49,11 +49,6 @@ class WordRemoval:
     text of which nothing would be left (a model without special tokens) is not measured.
     """
 
-    subject: Subject
-    batch: Batch
-    how: str
-    target: int | None
-
     def __init__(
         self, subject: Subject, batch: Batch, logits: Float[Tensor, "batch label"], how: str, target: int | None = None
     ) -> None:

@@ -59,7 +59,6 @@ class Relations(Lens):
     What it does not tell you: whether the model uses what a head finds.
     """
 
-    relations: tuple[str, ...]
     parsing: tuple[Site, ...]
 
     name: ClassVar[str] = "relations"

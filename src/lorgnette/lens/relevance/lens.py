@@ -47,10 +47,6 @@ class Relevance(Lens):
     and negative relevance cancel has little, however much passes through it.
     """
 
-    method: str
-    target: Target
-    centred: bool
-
     name: ClassVar[str] = "relevance"
     summary: ClassVar[str] = "how much of the prediction passes through each head (layer-wise relevance propagation)"
     reads = frozenset({"cpu"})

@@ -70,11 +70,6 @@ class Removal(Lens):
     summary: ClassVar[str] = "what is lost without a quarter, half or more of the heads, chosen by each signal"
     reads = frozenset({"labels", "cpu"})
 
-    shares: tuple[float, ...]
-    controls: int
-    seed: int
-    ranking: Path | None
-
     def __init__(
         self,
         shares: Annotated[Sequence[Share], NotEmpty()] = (0.25, 0.5, 0.75),

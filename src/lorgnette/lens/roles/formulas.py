@@ -51,10 +51,6 @@ def after_same_word(ids: Int[Tensor, "batch token"]) -> Bool[Tensor, "batch quer
 class PairMasses:
     """Watches the rows of a call: Σ_j α_ij over the pairs (i, j) of one kind, which are few."""
 
-    text: Tensor
-    query: Tensor
-    key: Tensor
-
     def __init__(self, pairs: Bool[Tensor, "batch query key"], heads: int, dtype: torch.dtype) -> None:
         self.text, self.query, self.key = pairs.nonzero(as_tuple=True)  # in the order of texts, then of queries
         self.first = torch.searchsorted(self.text, torch.arange(len(pairs) + 1, device=pairs.device)).tolist()

@@ -79,11 +79,6 @@ class Roles(Lens):
     goes.
     """
 
-    least: int
-    centred: bool
-    relations: tuple[str, ...]
-    development: float
-
     name: ClassVar[str] = "roles"
     summary: ClassVar[str] = "roles of heads: positional, syntactic, rare words, special tokens, broad, dead …"
     reads = frozenset({"cpu"})

@@ -63,9 +63,6 @@ class Sinks(Lens):
     head attend to nothing. In short texts the shares are larger: one of n tokens receives at least 1/n.
     """
 
-    thresholds: tuple[float, ...]
-    threshold: float
-    effect: bool
     task: str
     name: ClassVar[str] = "sinks"
     summary: ClassVar[str] = (

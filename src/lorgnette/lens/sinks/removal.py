@@ -41,9 +41,6 @@ def middle_keys(sinks: Keys, mask: Bool[Tensor, "text key"]) -> Keys:
 class Removed(Tap):
     """Sets α of these tokens to zero: with "value" as if their value were zero, with "key" renormalised."""
 
-    keys: Mapping[Site, Keys]
-    what: str
-
     def __init__(self, keys: Mapping[Site, Keys], what: str) -> None:
         self.keys, self.what = keys, what
 

@@ -59,10 +59,6 @@ class Trees(Lens):
     What it does not tell you: that a model builds trees. A head that reads the next word scores what head_is_next does.
     """
 
-    scores: str
-    root: str
-    draws: int
-    seed: int
     of_heads: "_Shares"
     of_layers: "_Shares"
     trees: GoldTrees

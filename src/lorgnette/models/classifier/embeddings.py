@@ -19,8 +19,6 @@ class WordEmbeddings(nn.Module):
     starts at zero; where the table is trained this is the zero vocabulary entry of Fosse et al. 2023.
     """
 
-    words: nn.Embedding
-
     def __init__(self, config: SelfAttentionClassifierConfig) -> None:
         super().__init__()
         self.words = nn.Embedding(config.vocab_size, config.embedding_width, padding_idx=config.pad_token_id)

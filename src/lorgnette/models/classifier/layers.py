@@ -19,8 +19,6 @@ class SelfAttention(nn.Module):
     head h is rows h·d … (h+1)·d of the identity; with one, Z = (A V) W_O + b_O (Fosse et al. 2023).
     """
 
-    relative: RelativePositions | None
-
     is_causal = False
 
     def __init__(self, config: SelfAttentionClassifierConfig, layer: int) -> None:

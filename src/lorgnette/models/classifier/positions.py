@@ -21,9 +21,6 @@ def sinusoidal_positions(width: int, length: int) -> Float[Tensor, "length width
 class SinusoidalPositions(nn.Module):
     """x_i + scale · pe_i, for any length."""
 
-    width: int
-    scale: float
-
     def __init__(self, width: int, scale: float) -> None:
         super().__init__()
         self.width, self.scale = width, scale

@@ -185,10 +185,6 @@ def _some(parameter: nn.Parameter, axis: int, index: Sequence[int]) -> nn.Parame
 class SlicedBias:
     """Passes a layer the part of the shared position bias that belongs to its heads (MPNet)."""
 
-    numbers: list[int]
-    place: int
-    name: str
-
     def __init__(self, numbers: Sequence[int], place: int, name: str) -> None:
         self.numbers, self.place, self.name = list(numbers), place, name
 
@@ -227,7 +223,6 @@ class OutputBias(nn.Module):
     """An output projection that has lost all inputs: it gives every token its bias."""
 
     weight = None
-    bias: nn.Parameter | None
 
     def __init__(self, projection: nn.Module, width: int) -> None:
         super().__init__()
@@ -253,10 +248,6 @@ class Nothing(nn.Module):
 
 class NoHeads(nn.Module):
     """Stands in for an attention without heads."""
-
-    returns: str
-    layer_idx: int | None
-    is_cross: bool
 
     inner: str | None = None
     norm: str | None = None

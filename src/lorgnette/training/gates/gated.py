@@ -19,9 +19,6 @@ class GatesLearn:
     weights may move. `loss` is left to the class that this is put before; tap the model with the gates around it.
     """
 
-    gates: HeadGates
-    gates_learning_rate: float
-
     def __init__(self, *args: object, gates: HeadGates, gates_learning_rate: float = 0.05, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.gates, self.gates_learning_rate = gates, gates_learning_rate

@@ -51,16 +51,6 @@ class HeadGates(nn.Module, Penalty):
     A closed gate says that the model could be trained to do without the head, not that the head did nothing.
     """
 
-    heads: dict[Site, tuple[int, ...]]
-    target: float
-    warmup: int
-    over: str
-    temperature: float
-    stretch: tuple[float, float]
-    start: float
-    keep: int | None
-    place: dict[Site, slice]
-
     name = "gates"
     noun = "heads"
     """what the gates are on"""

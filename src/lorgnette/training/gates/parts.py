@@ -37,11 +37,6 @@ class PartGates(HeadGates):
     """
 
     noun = "heads, units and layers"
-    parts: Removable
-    limit: float
-    ramp: int
-    pressure: float
-    growth: float
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from lorgnette.training.splits import Parts
 from lorgnette.training.translation.data import PairCollator, PairReader, translation_of
 from lorgnette.training.translation.generation import translate
 from lorgnette.training.translation.trainer import TokenTally, TranslationTrainer, per_text, token_metrics
-from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from lorgnette.types import Json, PreTrainedModel, PreTrainedTokenizerBase
 
 TRANSLATIONS = "translations.test.txt"
 """What the model made of the test sentences, one on each line, in a run's folder."""
@@ -65,11 +65,6 @@ class NewTranslator:
 
 class PretrainedTranslator(PretrainedBuilder):
     """Opens a translation model with its own vocabulary."""
-
-    overrides: Json
-    name: str
-    config: PretrainedConfig
-    tokenizer: PreTrainedTokenizerBase
 
     def __init__(self, settings: TrainingSettings) -> None:
         self.labels, self.overrides, self.name = (), dict(settings.overrides), settings.model
