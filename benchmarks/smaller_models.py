@@ -109,6 +109,7 @@ def translation(cells: Cells) -> None:
             "settle": 1,
             "controls": 2,
             "max_length": 64,
+            "allow_pickle": given.allow_pickle,
         }
         cells.run(
             f"translation-{given.method}-{options['speed']:g}-{seed}",
@@ -123,7 +124,7 @@ def language(cells: Cells) -> None:
         texts = Splits(
             corpus("wikitext2", split="validation", data=given.data).take(given.limit or 200),
             None,
-            corpus("wikitext2", split="test", data=given.data).take(100),
+            corpus("wikitext2", split="test", data=given.data).take(given.test_limit or 100),
         )
         for share in given.shares:
             options = {
@@ -135,7 +136,8 @@ def language(cells: Cells) -> None:
                 "batch_size": 8,
                 "settle": 0,
                 "distil": 0.0,
-                "controls": 2,
+                "controls": 3,
+                "onnx": False,
             }
             cells.run(
                 f"language-{share:g}-{seed}",
@@ -198,6 +200,7 @@ def main() -> None:
     parser.add_argument("--method", default="importance", choices=("gates", "importance"))
     parser.add_argument("--speed", type=float)
     parser.add_argument("--limit", type=int, help="at most so many texts to train on and to rank by")
+    parser.add_argument("--allow-pickle", action="store_true", help="read weights from a pickle, which can run code")
     parser.add_argument("--test-limit", type=int, help="at most so many translations are scored")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.9, 0.8, 0.7])
     given = parser.parse_args()

@@ -116,6 +116,8 @@ def test_the_two_rules_and_their_disagreement():
     with pytest.warns(UserWarning, match="Train longer"):
         assert gates.remaining_heads("paper")[first] == [0, 2]
     assert gates.strongest(3) == {first: [0, 1, 2], second: []}
+    assert gates.strongest(3, empty=False) == {first: [0, 2], second: [0]}
+    assert gates.with_one_each({first: [1], second: []}) == {first: [1], second: [0]}
 
 
 def test_gates_come_back_from_a_file(tmp_path):

@@ -174,19 +174,35 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(base, tmp_path, monkeypa
     first, second = HeadGates.load(whole.folder), HeadGates.load(resumed.folder)
     assert torch.equal(first.log_alpha, second.log_alpha)
     assert first.steps == second.steps == 10
-    assert prune(settings(base, resumed.folder, training=training, keep=0.5, settle=0)).record == resumed.record
+    again = settings(base, resumed.folder, training=training, keep=0.5, allow_empty=True, settle=0)
+    assert prune(again).record == resumed.record
 
 
-def test_layers_without_heads_need_consent(base, tmp_path, monkeypatch):
+def test_a_layer_loses_its_last_head_only_with_consent(base, tmp_path):
+    """Without it nothing is trained in vain: the strongest head of a layer stays, and a note says so."""
     options = {"weight": 50.0, "gates_learning_rate": 3.0, "train": "none"}
-    with pytest.raises(UserError, match=r"no head is left in encoder layer 1, encoder layer 2.*--allow-empty"):
-        prune(settings(base, tmp_path / "empty", **options))
-    monkeypatch.setattr(HeadGates, "advance", lambda self: pytest.fail("it trained again"))
-    training = {"resume": True}
-    done = prune(settings(base, tmp_path / "empty", training=training, allow_empty=True, **options))
+    done = prune(settings(base, tmp_path / "kept", **options))
+    gates = HeadGates.load(done.folder)
+    assert gates.open_heads == 0
+    for layer, place in enumerate(gates.place.values()):
+        assert done.record["kept_heads"]["encoder"][layer] == [int(gates.log_alpha[place].argmax())]
+    (note,) = [note for note in done.record["notes"] if "--allow-empty" in note]
+    assert note.startswith(
+        "all gates closed in encoder layer 1, encoder layer 2: the head with the largest log α stays"
+    )
+    done = prune(settings(base, tmp_path / "empty", allow_empty=True, **options))
     assert done.record["heads"]["after"] == {"encoder": [0, 0]}
     assert 0 <= done.record["metrics"]["test"]["accuracy"] <= 1
     assert lo.load(str(done.folder)).sites == ()
+
+
+@pytest.mark.parametrize("method", ["gates", "importance"])
+def test_fewer_heads_than_layers_are_refused_before_any_training(method, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(pruning, "fitted", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(HeadGates, "advance", lambda self: pytest.fail("it trained"))
+    with pytest.raises(UserError, match=r"1 head cannot be in 2 layers.*Pass --allow-empty"):
+        prune(settings(base, tmp_path / "out", method=method, keep=0.15))
+    assert not list(tmp_path.glob("*out*"))
 
 
 def test_the_test_texts_are_read_once(base, tmp_path):
@@ -239,6 +255,10 @@ def test_mean_ranks_and_the_dearest_heads():
     assert mean_ranks([a, b]) == {(first, 0): 0.75, (first, 1): 1.0, (second, 0): 1.25}
     assert top_heads(a, 2) == {first: [1], second: [0]}
     assert top_heads(a, 1) == {first: [1], second: []}
+    alone = {(first, 0): 0.1, (first, 1): 0.2, (second, 0): 0.9, (second, 1): 0.8}
+    assert top_heads(alone, 2) == {first: [], second: [0, 1]}
+    assert top_heads(alone, 2, empty=False) == {first: [1], second: [0]}
+    assert top_heads(alone, 3, empty=False) == {first: [1], second: [0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -279,7 +299,7 @@ def test_the_record_that_resuming_compares_has_kept_its_keys(tmp_path):
     assert record.pop("pruning") == {
         "keep": 0.5, "size": None, "speed": None, "only": ["heads"], "uniform": False, "method": "gates",
         "weight": None, "stacks": ["encoder"], "temperature": 0.33, "over": "mean", "rule": "code", "train": "all",
-        "gates_learning_rate": None, "distil": 1.0, "settle": None, "format": "pruned",
+        "gates_learning_rate": None, "allow_empty": False, "distil": 1.0, "settle": None, "format": "pruned",
     }  # fmt: skip
     assert record == TrainingSettings(**given, epochs=3, batch_size=32, learning_rate=5e-5, warmup=0.0).record()
 

@@ -322,7 +322,7 @@ def test_half_of_the_parameters(base, tmp_path, capsys):  # noqa: F811
 @pytest.mark.parametrize(
     "changes",
     [
-        {"keep": 0.6, "method": "importance"},
+        {"keep": 0.6, "method": "importance", "bf16": True},
         {"keep": 0.5, "only": ("units",)},
         {"keep": 0.6, "only": ("layers",), "settle": 0},
         {"size": "20KB"},

@@ -148,7 +148,7 @@ class TrainingSettings:
     ] = None
     beams: Annotated[Count, Shown(RUN, "Beam size for the scored translations.")] = 1
     allow_pickle: Annotated[bool, Shown(RUN, "Read weights from a pickle, which can run code.")] = False
-    bf16: Annotated[bool, Shown(RUN, "Train in bfloat16.", only="train")] = False
+    bf16: Annotated[bool, Shown(RUN, "Train in bfloat16.")] = False
     fp16: Annotated[bool, Shown(RUN, "Train in float16 (GPU).", only="train")] = False
     resume: Annotated[bool, Shown(RUN, "Resume the interrupted run in --out.")] = False
     max_length: Annotated[

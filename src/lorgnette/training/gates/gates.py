@@ -187,13 +187,28 @@ class HeadGates(nn.Module, Penalty):
         ordered = self.log_alpha.detach().sort(descending=True).values
         return int((ordered == ordered[count]).sum()) if ordered[count - 1] == ordered[count] else 0
 
-    def strongest(self, count: int) -> dict[Site, list[int]]:
-        """The `count` heads with the largest log α over all sites; ties go to the first."""
+    def strongest(self, count: int, *, empty: bool = True) -> dict[Site, list[int]]:
+        """The `count` heads with the largest log α over all sites; ties go to the first.
+
+        Unless sites may be `empty`, the strongest head of each stays, whatever the others have.
+        """
         if not 0 <= count <= len(self.log_alpha):
             raise UserError(f"there are {len(self.log_alpha)} heads with gates; {count} cannot be kept.")
-        keep = torch.zeros_like(self.log_alpha, dtype=torch.bool)
-        keep[self.log_alpha.detach().argsort(descending=True, stable=True)[:count]] = True
+        keep = self._strongest_of_each() if not empty else torch.zeros_like(self.log_alpha, dtype=torch.bool)
+        order = self.log_alpha.detach().masked_fill(keep, math.inf).argsort(descending=True, stable=True)
+        keep[order[:count]] = True
         return self._chosen(keep)
+
+    def with_one_each(self, heads: Mapping[Site, Sequence[int]]) -> dict[Site, list[int]]:
+        """These heads, and the strongest of every site that has none of them."""
+        firsts = self._chosen(self._strongest_of_each())
+        return {site: list(heads[site]) or firsts[site] for site in self.heads}
+
+    def _strongest_of_each(self) -> Bool[Tensor, " gate"]:
+        keep = torch.zeros_like(self.log_alpha, dtype=torch.bool)
+        for place in self.place.values():
+            keep[place.start + int(self.log_alpha.detach()[place].argmax())] = True
+        return keep
 
     def _chosen(self, keep: Bool[Tensor, " gate"]) -> dict[Site, list[int]]:
         picked = keep.tolist()

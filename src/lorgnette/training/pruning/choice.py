@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from lorgnette.attending import Site
@@ -50,7 +51,9 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
     model, scores = whole, gates.log_alpha.detach()
     if settings.method == "gates":
         model = plain_copy(whole)
-        gates.begin_with(by_kind(parts, importance(model, gates, ready, texts=texts)))
+        with _precision(work, whole):
+            ranks = by_kind(parts, importance(model, gates, ready, texts=texts))
+        gates.begin_with(ranks)
         run = RunFolder(root / "gates")
         run.begin(settings.record(), ready.fingerprint)
         _, curve = fit_part_gates(settings, ready, run, model, gates, teacher_of(settings, whole))
@@ -61,13 +64,19 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
         kept, free = (_from_plain(each) for each in read_record(file)["kept"])
     else:
         if settings.method == "importance":
-            scores = by_importance(model, gates, ready, empty=settings.allow_empty, texts=texts)
+            with _precision(work, whole):
+                scores = by_importance(model, gates, ready, empty=settings.allow_empty, texts=texts)
         kept, free = _measured(work, scores, model, whole, budget, batch)
         with written_whole(file) as partial:
             partial.write_text(json.dumps({"kept": [_plain(each) for each in (kept, free)]}), encoding="utf-8")
     own = gates if settings.method == "gates" else None
     small = remove_parts(model, kept, None if own is None else _factors(own, kept))
     return Choice(small, own, curve, kept, free)
+
+
+def _precision(work: Work, whole: PreTrainedModel) -> torch.autocast:
+    """What ranks parts is measured in the precision of the training."""
+    return torch.autocast(whole.device.type, torch.bfloat16, enabled=work.settings.bf16)
 
 
 def teacher_of(settings: PruningSettings, whole: PreTrainedModel) -> Teacher | None:

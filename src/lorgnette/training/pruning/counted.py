@@ -33,9 +33,10 @@ def without_heads(
     run.begin(settings.record(), work.ready.fingerprint)
     model = plain_copy(whole)
     gates, curve = fit_gates(settings, work.ready, run, model)
-    heads_left = (
-        _closed(work, gates) if settings.keep is None else _strongest(work, gates, wanted(settings, work.heads))
-    )
+    if settings.keep is None:
+        heads_left = _with_a_head_each(work, gates, _closed(work, gates))
+    else:
+        heads_left = _strongest(work, gates, wanted(settings, work.heads))
     return remove_heads(model, heads_left, factors=_factors(gates, heads_left)), gates, curve, heads_left
 
 
@@ -64,12 +65,33 @@ def _strongest(work: Work, gates: HeadGates, count: int) -> dict[Site, list[int]
         )
     if tied:
         work.notes.append(f"{tied} gates have the same log α, and not all of them could stay: the first by number did.")
-    if gates.open_heads > count:
+    heads_left = gates.strongest(count, empty=work.settings.allow_empty)
+    values = gates.values()
+    left_open = sum(
+        float(value) > 0
+        for site, numbers in gates.heads.items()
+        for number, value in zip(numbers, values[site], strict=True)
+        if number in heads_left[site]
+    )
+    if gates.open_heads > left_open:
         work.notes.append(
-            f"{gates.open_heads} gates were open when {count} heads were to stay: the {gates.open_heads - count} with "
-            "the smallest log α went all the same. Train longer (--epochs), or with a larger --gates-learning-rate."
+            f"{gates.open_heads} gates were open when {count} heads were to stay: {gates.open_heads - left_open} of "
+            "them went all the same. Train longer (--epochs), or with a larger --gates-learning-rate."
         )
-    return gates.strongest(count)
+    return heads_left
+
+
+def _with_a_head_each(work: Work, gates: HeadGates, heads_left: dict[Site, list[int]]) -> dict[Site, list[int]]:
+    """Where layers may not be empty, the best head of a layer stays although its gate is closed; a note says so."""
+    empty = [site for site, numbers in heads_left.items() if not numbers]
+    if work.settings.allow_empty or not empty:
+        return heads_left
+    named = ", ".join(str(site) for site in empty[:4]) + (" …" if len(empty) > 4 else "")
+    work.notes.append(
+        f"all gates closed in {named}: the head with the largest log α stays there all the same, since a layer without "
+        "heads is only its feed-forward part. --allow-empty lets all of them go."
+    )
+    return gates.with_one_each(heads_left)
 
 
 def _factors(gates: HeadGates, heads_left: dict[Site, list[int]]) -> dict[Site, Tensor]:
@@ -91,7 +113,8 @@ def _ranked(work: Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
     scores = importance_scores if settings.method == "importance" else agreement_scores
     texts = work.ready.parts.validation.take(min(TEXTS, settings.limit or TEXTS))
     importance = scores(subject, texts, progress=settings.training.progress)
-    heads_left = top_heads(importance, wanted(settings, work.heads), settings.stacks)
+    count = wanted(settings, work.heads)
+    heads_left = top_heads(importance, count, settings.stacks, empty=settings.allow_empty)
     with written_whole(file) as partial:
         rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in heads_left.items()]
         partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")

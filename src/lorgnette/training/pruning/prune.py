@@ -32,7 +32,6 @@ from lorgnette.training.pruning.export import export_onnx
 from lorgnette.training.pruning.parts import counts
 from lorgnette.training.pruning.refusals import (
     refuse_count,
-    refuse_empty,
     refuse_format,
     refuse_language_model,
     refuse_settings,
@@ -111,7 +110,6 @@ def _run(work: Work, whole: PreTrainedModel) -> None:
         expected = _forecast(work, whole, batch).record()
         before = score(whole, work.ready)
         model, gates, curve, heads_left = without_heads(work, whole)
-        refuse_empty(work.settings, model)
         controls: Controls = _controls(work, whole, heads_left)
         _settle(work, model)
         more: Json = {}

@@ -78,11 +78,20 @@ def mean_ranks(signals: list[dict[tuple[Site, int], float]]) -> dict[tuple[Site,
 
 
 def top_heads(
-    scores: Mapping[tuple[Site, int], float], count: int, stacks: Sequence[str] | None = None
+    scores: Mapping[tuple[Site, int], float],
+    count: int,
+    stacks: Sequence[str] | None = None,
+    *,
+    empty: bool = True,
 ) -> dict[Site, list[int]]:
-    """The `count` heads with the largest scores, by site; of the sites in `stacks` only, ties to the first."""
+    """The `count` heads with the largest scores, by site; of the sites in `stacks` only, ties to the first.
+
+    Unless layers may be `empty`, the best head of each stays, whatever the others have.
+    """
     chosen = [head for head in scores if stacks is None or head[0].name in stacks]
-    best = sorted(chosen, key=lambda head: -scores[head])[:count]
+    ranked = sorted(chosen, key=lambda head: -scores[head])
+    firsts = [] if empty else [*{site: (site, number) for site, number in reversed(ranked)}.values()]
+    best = [*firsts, *(head for head in ranked if head not in firsts)][: max(count, len(firsts))]
     heads_left: dict[Site, list[int]] = {site: [] for site, _ in chosen}
     for site, number in sorted(best):
         heads_left[site].append(number)

@@ -9,7 +9,6 @@ from lorgnette.training.arguments import processes
 from lorgnette.training.build import is_preset, models_language
 from lorgnette.training.gates.run import wanted
 from lorgnette.training.pruning.export import refuse_without_packages
-from lorgnette.training.pruning.removal import count_heads
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.types import PreTrainedModel
 
@@ -55,20 +54,10 @@ def refuse_count(settings: PruningSettings, whole: PreTrainedModel, heads: Mappi
             f"the layers of {type(whole).__name__} share their heads, so there is no number of heads to keep: leave "
             "--only out, and --keep is a share of the parameters."
         )
-    if settings.keep is not None and wanted(settings, heads) < len(heads) and not settings.allow_empty:
+    if settings.keep is None or settings.allow_empty:
+        return
+    if (count := wanted(settings, heads)) < len(heads):
         raise UserError(
-            f"{wanted(settings, heads)} heads cannot be in {len(heads)} layers: a layer without heads is only its "
+            f"{count} head{'s' * (count > 1)} cannot be in {len(heads)} layers: a layer without heads is only its "
             "feed-forward part. Pass --allow-empty to allow that, or keep more heads."
-        )
-
-
-def refuse_empty(settings: PruningSettings, model: PreTrainedModel) -> None:
-    empty = [
-        f"{name} layer {n + 1}" for name, layers in count_heads(model).items() for n, h in enumerate(layers) if not h
-    ]
-    if empty and not settings.allow_empty:
-        shown = ", ".join(empty[:4]) + (" …" if len(empty) > 4 else "")
-        raise UserError(
-            f"no head is left in {shown}: such a layer is only its feed-forward part. Pass --allow-empty to save it "
-            "(with --resume nothing is trained again), or keep more heads."
         )

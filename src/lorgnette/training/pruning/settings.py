@@ -265,7 +265,6 @@ class PruningSettings(TrainingSettings):
             *NOT_THE_RUN,
             "data",
             "controls",
-            "allow_empty",
             "onnx",
             "scratch",
             "sweep",
