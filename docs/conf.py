@@ -1,14 +1,18 @@
 """The site: Sphinx reads the Markdown of this folder, the docstrings and the commands; `make docs` builds it."""
 
 import hashlib
+import html
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "src")]
 
+from address import address, theme_options, with_notebook_links  # noqa: E402
 from commands import command_reference  # noqa: E402
+from docutils.nodes import paragraph as paragraph_node  # noqa: E402
 from repository import with_links, write_pages  # noqa: E402
 
 import lorgnette  # noqa: E402
@@ -35,7 +39,8 @@ nb_merge_streams = True
 nb_output_stderr = "remove"
 
 html_theme = "furo"
-html_title = "Lorgnette"
+html_title = f"Lorgnette {release}"
+html_theme_options = theme_options(address())
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
@@ -43,7 +48,9 @@ html_show_sphinx = False
 templates_path: list[str] = []
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
+autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True}
 add_module_names = False
 copybutton_exclude = ".linenos, .gp, .go"
@@ -72,12 +79,23 @@ def _escaped(line: str) -> str:
 def links(app, docname, source):
     """Links out of this folder lead to the copies on the site."""
     page = Path(app.env.doc2path(docname))
+    if page.suffix == ".ipynb":
+        source[0] = with_notebook_links(source[0], page.stem, address())
     if page.suffix in (".md", ".ipynb"):
         source[0] = with_links(source[0], page, page)
+
+
+def describe(app, pagename, templatename, context, doctree):
+    """Search engines show the first paragraph of a page below its title."""
+    paragraph = doctree and next((node for node in doctree.findall(paragraph_node) if len(node.astext()) > 40), None)
+    if paragraph:
+        words = textwrap.shorten(paragraph.astext(), 160, placeholder=" …")
+        context["metatags"] += f'<meta name="description" content="{html.escape(words)}" />'
 
 
 def setup(app):
     app.connect("autodoc-process-docstring", as_rst)
     app.connect("source-read", links)
+    app.connect("html-page-context", describe)
     (HERE / "reference" / "commands.md").write_text(command_reference(), encoding="utf-8")
     write_pages()

@@ -1,0 +1,59 @@
+"""What surrounds the pages: the reference, links that need the repository's address, and the recipe for conda."""
+
+import importlib
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import lorgnette as lo
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference" / "api"
+
+
+@pytest.fixture
+def address(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("address")
+
+
+def test_every_public_name_is_on_one_page_of_the_reference():
+    pages = [path.read_text(encoding="utf-8") for path in sorted(REFERENCE.glob("*.md"))]
+    named = [name for page in pages for name in re.findall(r"auto\w+:: lorgnette\.(\w+)$", page, flags=re.MULTILINE)]
+    assert sorted(named) == sorted(set(lo.__all__) - {"__version__", "lens"})
+    index = (REFERENCE / "index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`lo\.(\w+)`", index)) == set(named)
+
+
+def test_without_an_address_no_link_needs_one(address):
+    notebook = json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Title\n", "Text."]}]})
+    (cell,) = json.loads(address.with_notebook_links(notebook, "first-look", ""))["cells"]
+    assert cell["source"] == "# Title\n\n{nb-download}`Download this notebook <first-look.ipynb>`\nText."
+    assert address.theme_options("") == {}
+
+
+def test_an_address_on_github_gives_links_to_edit_and_to_colab(address):
+    notebook = json.dumps({"cells": [{"cell_type": "markdown", "source": ["# Title"]}]})
+    there = "https://github.com/somebody/lorgnette"
+    (cell,) = json.loads(address.with_notebook_links(notebook, "first-look", there))["cells"]
+    assert "google.com/github/somebody/lorgnette/blob/main/docs/notebooks/first-look.ipynb" in cell["source"]
+    assert address.theme_options(there)["source_repository"] == there
+    assert "colab" not in address.with_notebook_links(notebook, "first-look", "https://gitlab.com/somebody/lorgnette")
+
+
+def test_the_address_is_that_of_the_package(address):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert address.address() == project.get("urls", {}).get("Repository", "").removesuffix(".git")
+
+
+def test_the_recipe_for_conda_needs_what_the_package_needs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    run = recipe.split("  run:\n")[1].split("\ntests:")[0]
+    needed = {line.strip("- ").replace(" ", "").replace("pytorch", "torch") for line in run.strip().splitlines()}
+    assert needed == {"python" + project["requires-python"], *project["dependencies"]}
+    assert f'version: "{lo.__version__}"' in recipe
+    assert project["description"] in recipe
