@@ -222,15 +222,19 @@ def test_a_shelf_that_is_not_there_is_said(monkeypatch, tmp_path):
         lo.load("minilm")
 
 
-def test_a_hub_that_does_not_answer_costs_seconds(monkeypatch):
+@pytest.fixture
+def online(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.delenv("TRANSFORMERS_OFFLINE", raising=False)
+
+
+def test_a_hub_that_does_not_answer_costs_seconds(monkeypatch, online):
     """A server that takes connections and says nothing: the libraries below would wait for half a minute."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-            monkeypatch.delenv(name, raising=False)
         began = time.monotonic()
         with pytest.raises(UserError, match="the hub did not give it") as refused:
             Checkpoint.at("bert-bas-uncased")
@@ -238,3 +242,12 @@ def test_a_hub_that_does_not_answer_costs_seconds(monkeypatch):
         silent.settimeout(1)
         silent.accept()[0].close()  # it was asked
     assert "\n" not in str(refused.value)
+
+
+def test_a_hub_that_cannot_be_reached_is_not_asked_again(monkeypatch, online):
+    """Nothing listens there, as on a machine without a network; the libraries below would ask six times in 24 s."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # without listening: whoever connects is refused
+        monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(UserError, match="the hub did not give it"):
+            Checkpoint.at("bert-bas-uncased")

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import stat
 import threading
 from collections.abc import Iterator
@@ -185,10 +184,11 @@ def _unpacking(gguf: bool) -> Iterator[dict[str, object]]:
 
 def _ask_hub(name: str, revision: str | None = None) -> None:
     """Whether the hub answers at all and knows the name, in seconds: the libraries below try for half a minute."""
-    offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE")
-    if offline or _snapshot(name, revision) is not None:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or _snapshot(name, revision) is not None:
         return
-    answer: list[BaseException | None] = []
+    answer: list[Exception | None] = []
 
     def ask() -> None:
         from huggingface_hub import model_info
@@ -202,8 +202,9 @@ def _ask_hub(name: str, revision: str | None = None) -> None:
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(HUB_SECONDS)
-    if not answer or isinstance(answer[0], OSError):
-        raise _unknown(name, OSError(str(answer[0]) if answer else "no answer"))
+    error = answer[0] if answer else "no answer"
+    if error is not None:  # a host that nobody knows, or that refuses, gives an error of the web client, not an OSError
+        raise _unknown(name, OSError(str(error)))
 
 
 def _snapshot(name: str, revision: str | None = None) -> Path | None:
