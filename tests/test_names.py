@@ -1,10 +1,14 @@
 """Names tell things apart, and types say what they are."""
 
 import ast
+import builtins
+import dis
 import inspect
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import lorgnette
 from lorgnette.types import Json
@@ -44,3 +48,32 @@ def test_no_public_signature_says_any():
     said = {name: str(function.__annotations__).replace(str(Json), "Json") for name, function in public.items()}
     assert len(said) > 100
     assert not {name for name, annotations in said.items() if "Any" in annotations}
+
+
+REPOSITORY = Path(__file__).parent.parent
+MODULE = {"__file__", "__name__", "__doc__", "__all__", "__path__", "__spec__"}
+
+
+def code_objects(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from code_objects(constant)
+
+
+def undefined(source: str) -> set[str]:
+    """Globals that functions read and nothing defines. ruff's F821 is off: it takes the axes of jaxtyping for names."""
+    whole = compile(source, "source", "exec")
+    found = [(code, step.opname, step.argval) for code in code_objects(whole) for step in dis.get_instructions(code)]
+    bound = {name for code, what, name in found if what == "STORE_GLOBAL" or (code is whole and what == "STORE_NAME")}
+    return {name for _, what, name in found if what == "LOAD_GLOBAL"} - bound - set(vars(builtins)) - MODULE
+
+
+def test_every_name_is_defined():
+    assert undefined("import os\ndef f():\n    raise NoSuchError(os.sep, len(__file__))") == {"NoSuchError"}
+    folders = ("src", "reproductions", "benchmarks", "scripts", "examples", "docs", "tests")
+    sources = {
+        path: path.read_text(encoding="utf-8") for folder in folders for path in (REPOSITORY / folder).rglob("*.py")
+    }
+    assert len(sources) > 1000
+    assert not {str(path): names for path, text in sources.items() if (names := undefined(text))}

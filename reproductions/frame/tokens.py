@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int32, Int64
 from transformers import AutoTokenizer
 
+from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
 from lorgnette.texts import Corpus
 from lorgnette.texts.vectors import read_vectors

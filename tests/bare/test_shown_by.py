@@ -27,7 +27,7 @@ def test_weights_are_those_of_eager_attention(family, dtype):
         seen = lo.attention(model, parts=["weights"], **given)
         theirs = eager_attentions(model, given)
     if not any(theirs.values()):
-        pytest.skip(f"transformers {transformers.__version__} returns no attention weights of {family}")
+        pytest.skip(f"transformers {hf.__version__} returns no attention weights of {family}")
     # bfloat16 has eight bits: a weight, and the scores that it is made from, are right to some 2⁻⁸.
     tolerance = {"rtol": 2e-5, "atol": 2e-6} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.02}
     assert len(seen) == sum(map(len, theirs.values()))
