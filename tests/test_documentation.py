@@ -106,6 +106,20 @@ def test_links_between_pages_lead_to_files(page):
     assert missing == []
 
 
+def test_every_path_in_the_page_on_architecture_exists():
+    """In the package or the repository; in a line, also in or beside what it names before."""
+    package, missing, tested = ROOT / "src" / "lorgnette", [], 0
+    for line in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines():
+        folders = [package, ROOT]
+        for name in re.findall(r"`([\w./<>-]+(?:/|\.py))`", line):
+            path, tested = name.replace("<lens>", "norms"), tested + 1
+            if not any((folder / path).exists() for folder in folders):
+                missing.append(name)
+            folders += [package / path, (package / path).parent]
+    assert missing == []
+    assert tested > 60
+
+
 def test_links_of_copied_pages_lead_to_where_they_led(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     repository = importlib.import_module("repository")
