@@ -25,6 +25,7 @@ from reproductions.raganato2018.readings import (
     layers_of,
     less,
     models,
+    over_sentences,
     patterns,
     probe,
     small_patterns,
@@ -217,13 +218,11 @@ def _probes(cells: Finished, task: str, numbers: Printed) -> list[Claim]:
 def _selective(task: str, data: xr.Dataset, states: list[int]) -> Claim:
     """A probe that learns random labels of words as well says nothing of the layer (Hewitt & Liang 2019)."""
     best = data.sel(layer=states).isel(layer=int(data["selectivity"].sel(layer=states).argmax("layer")))
-    width, value = 1.96 * float(np.hypot(best["accuracy_se"], best["accuracy_se"])), float(best["selectivity"])
+    se = float(np.hypot(best["accuracy_se"], best["accuracy_se"]))
     return Claim(
         id=f"probe-{task}-selective",
         text=f"{TASK_NAMES[task]}: in some layer the probe learns them better than random labels of words",
-        estimate=Estimate(
-            value=value, low=value - width, high=value + width, over="sentences", method="normal, errors added"
-        ),
+        estimate=over_sentences(float(best["selectivity"]), se, "normal, errors added"),
         bound=Bound.above(0),
         note=f"largest selectivity, layer {int(best['layer'])}; the control task is given the error of the task",
         ours=True,
@@ -232,11 +231,10 @@ def _selective(task: str, data: xr.Dataset, states: list[int]) -> Claim:
 
 def _in_range(task: str, best: xr.Dataset, numbers: Printed) -> Claim:
     """The slides' range of precision beside our accuracy; taken up when ours was known."""
-    value, width = float(best["accuracy"]), 1.96 * float(best["accuracy_se"])
     return Claim(
         id=f"probe-{task}-range",
         text=f"{TASK_NAMES[task]}: the best layer's probe is right in {RANGE[0]:.0%} to {RANGE[1]:.0%} of the cases",
-        estimate=Estimate(value=value, low=value - width, high=value + width, over="sentences", method="normal"),
+        estimate=over_sentences(float(best["accuracy"]), float(best["accuracy_se"])),
         bound=Bound.within(*RANGE),
         published=_printed(numbers, "precision"),
         note=f"layer {int(best['layer'])}; accuracy of words, where the slides have precision; bound added when our "
@@ -245,11 +243,10 @@ def _in_range(task: str, best: xr.Dataset, numbers: Printed) -> Claim:
 
 
 def _errors(task: str, best: xr.Dataset, numbers: Printed) -> Claim:
-    value, width = 1 - float(best["accuracy"]), 1.96 * float(best["accuracy_se"])
     return Claim(
         id=f"probe-{task}-error",
         text=f"{TASK_NAMES[task]}: the best layer's probe is wrong in {ERRORS[0]:.0%} to {ERRORS[1]:.0%} of the cases",
-        estimate=Estimate(value=value, low=value - width, high=value + width, over="sentences", method="normal"),
+        estimate=over_sentences(1 - float(best["accuracy"]), float(best["accuracy_se"])),
         bound=Bound.within(*ERRORS),
         published=Published("error rate from 2 % to 50 %", "slides"),
         note=f"layer {int(best['layer'])}; bound added when our numbers were known",
