@@ -85,9 +85,9 @@ def sst2(cells: Cells) -> None:
 
         cells.run(f"sst2-original-{seed}", original)
         tuned: dict[int, Score] = {}
-        for speed in SPEEDS:
-            options = {**shared, "method": given.method, "speed": speed, "settle": 2, "controls": 3}
-            options |= {"scratch": speed == max(SPEEDS), "limit": given.limit}
+        for speed in given.speeds or SPEEDS:
+            options = {**shared, "method": given.method, "speed": speed, "settle": 2, "controls": 2}
+            options |= {"scratch": given.scratch, "limit": given.limit}
             cells.run(
                 f"sst2-{given.method}-{speed:g}-{seed}",
                 lambda folder, options=options, base=base, tuned=tuned: cells.pruned(folder, base, tuned, **options),
@@ -102,7 +102,7 @@ def translation(cells: Cells) -> None:
             "corpus": "multi30k:en-fr",
             "seed": seed,
             "method": given.method,
-            "speed": given.speed or 1.3,
+            "speed": (given.speeds or [1.3])[0],
             "limit": given.limit,
             "batch_size": 32,
             "test_limit": given.test_limit,
@@ -198,7 +198,8 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--method", default="importance", choices=("gates", "importance"))
-    parser.add_argument("--speed", type=float)
+    parser.add_argument("--speeds", type=float, nargs="+", help="default: 1.5 and 2; of translations 1.3")
+    parser.add_argument("--scratch", action="store_true", help="also train the same shape from random weights (sst2)")
     parser.add_argument("--limit", type=int, help="at most so many texts to train on and to rank by")
     parser.add_argument("--allow-pickle", action="store_true", help="read weights from a pickle, which can run code")
     parser.add_argument("--test-limit", type=int, help="at most so many translations are scored")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -422,6 +423,37 @@ def test_a_sweep_is_a_folder_for_each_budget_a_table_and_a_figure(base, tmp_path
     assert "<svg" in (tmp_path / "out" / "sweep.svg").read_text()
     again = swept(base, tmp_path / "out", [0.8, 0.5, 0.6], resume=True, **given)
     assert again.record["sweep"][:2] == rows, "what is finished does not run again"
+
+
+def test_several_seeds_are_a_folder_each_and_a_line_of_means(base, tmp_path):  # noqa: F811
+    given = {"method": "importance", "only": ("units",), "settle": 1, "seeds": [0, 3], "limit": 64}
+    rows = swept(base, tmp_path / "out", [0.5], **given).record["sweep"]
+    assert [(row["keep"], row["seed"]) for row in rows] == [(0.5, 0), (0.5, 3)]
+    for row in rows:
+        assert Path(row["folder"]) == tmp_path / "out" / "keep-0.5" / f"seed-{row['seed']}"
+        record = lo.Pruned.load(row["folder"]).record
+        assert record["seed"] == row["seed"]
+        assert record["tuned"]["difference"] == row["tuned"]["difference"]
+    assert not same(*(weights(Path(row["folder"])) for row in rows)), "the seed changes the training"
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in (tmp_path / "out" / "sweep.md").read_text().splitlines()
+    ]
+    assert len({len(line) for line in lines}) == 1
+    assert [line[0] for line in lines] == ["seed", "---", "0", "3", "mean ± sd"]
+    values = [row["value"] for row in rows]
+    said = lines[4][lines[0].index("accuracy")]
+    assert said == f"{sum(values) / 2:.4f} ± {abs(values[0] - values[1]) / 2**0.5:.4f}"
+
+
+def test_one_seed_needs_no_folder_of_its_own(base, tmp_path):  # noqa: F811
+    given = {"method": "importance", "only": ("units",), "settle": 0, "controls": 0, "onnx": False}
+    done = lo.prune(base, PARTS, tmp_path / "out", keep=0.5, seeds=[2], **given)
+    assert done.folder == tmp_path / "out"
+    assert done.record["seed"] == 2
+    for wrong, said in (({"seeds": [1], "seed": 2}, "Set `seed` or `seeds`, not both"), ({"seeds": [1, 1]}, "twice")):
+        with pytest.raises(UserError, match=said):
+            settings(base, tmp_path / "no", keep=0.5, **wrong)
 
 
 def swept(base, out, shares, **given):  # noqa: F811

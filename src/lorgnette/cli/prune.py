@@ -26,7 +26,7 @@ def prune(settings: PruningSettings) -> None:
 
       lorgnette prune runs/minilm-sst2 --corpus sst2 --keep 0.5 --out runs/small
       lorgnette prune runs/minilm-sst2 --corpus sst2 --speed 1.5 --uniform --out runs/fast
-      lorgnette prune runs/minilm-sst2 --corpus sst2 --sweep 0.75,0.5,0.25 --out runs/sweep
+      lorgnette prune runs/minilm-sst2 --corpus sst2 --sweep 0.75,0.5,0.25 --seeds 0,1,2 --out runs/sweep
       lorgnette prune runs/minilm-sst2 --corpus sst2 --only heads --keep 0.3 --out runs/few-heads
       lorgnette prune runs/minilm-sst2 --corpus sst2 --lambda 0.05 --out runs/found
       lorgnette prune runs/en-fr --corpus multi30k:en-fr --stacks encoder --train gated --out runs/en-fr-small
@@ -34,8 +34,9 @@ def prune(settings: PruningSettings) -> None:
     from lorgnette.training.pruning.prune import prune
 
     settings = replace(settings, progress=True, command=command_line())
-    if settings.sweep is None:
-        _show(prune(settings))
+    runs = settings.runs
+    if len(runs) == 1:
+        _show(prune(runs[0]))
         return
     from lorgnette.cli.consoles import out
     from lorgnette.training.pruning.sweep import FIGURE, TABLE, sweep, table

@@ -109,13 +109,15 @@ def prune(settings: PruningSettings) -> Pruned:
     Fine-tunes with gates on heads, feed-forward units and layers (Voita et al. 2019, Xia et al. 2022), or ranks heads
     and units (`method="importance"`, Michel et al. 2019), removes those with closed gates or low ranks until the budget
     (`keep`, `size`, `speed`) is met, and writes a smaller checkpoint, its tokenizer, training.json and model.onnx.
-    `sweep=[0.75, 0.5]` prunes to several shares, into a folder each; the record is then the rows of its table.
+    `sweep=[0.75, 0.5]` prunes to several shares and `seeds=[0, 1, 2]` with several seeds, into a folder each; the
+    record is then the rows of a table.
     `only=["heads"]` makes `keep` a share of the heads. Options are the fields of `lorgnette.training.PruningSettings`.
 
     What it does not tell you: that the removed parts did nothing; others may have taken over their function.
     """
-    if settings.sweep is not None:
-        from lorgnette.training.pruning.sweep import sweep
+    runs = settings.runs
+    if len(runs) == 1:
+        return prune_by(runs[0])
+    from lorgnette.training.pruning.sweep import sweep
 
-        return sweep(settings)
-    return prune_by(settings)
+    return sweep(settings)

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from lorgnette.constraints import Interval, NotEmpty, OneOf
+from lorgnette.constraints import Interval, NotEmpty, OneOf, Seed
 from lorgnette.errors import UserError
 from lorgnette.training.settings import (
     NOT_THE_RUN,
@@ -48,6 +48,7 @@ class PruningSettings(TrainingSettings):
                 this machine
     weight      instead of a budget: λ, with which training finds how many heads stay; nothing else goes
     sweep       instead of `keep` several shares: each is a run in a folder of its own, with one table and figure
+    seeds       instead of `seed` several: each is a run in a folder of its own, with one table and figure
     only        the kinds that may go; None: all with a budget, heads without one
     uniform     equal sizes in all layers: an ordinary checkpoint, which transformers opens, is then as small
     method      "gates" (learnt, Voita et al. 2019), "importance" (how much the loss depends on each head or unit,
@@ -87,6 +88,10 @@ class PruningSettings(TrainingSettings):
         Shown(_BUDGET, "Instead of --keep: several shares, comma-separated, each in a folder of its own.",
               metavar="SHARES"),
     ] = None  # fmt: skip
+    seeds: Annotated[
+        Annotated[Sequence[Seed], NotEmpty()] | None,
+        Shown(RUN, "Several seeds, comma-separated, each in a folder of its own."),
+    ] = None
     only: Annotated[
         Annotated[Sequence[Annotated[str, OneOf(KINDS)]], NotEmpty()] | None,
         Shown(_HEADS, "What may go, comma-separated: heads, units (feed-forward), layers.", default="all"),
@@ -151,6 +156,8 @@ class PruningSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.seeds is not None:
+            self._refuse_seeds(self.seeds)
         if self.sweep is not None:
             self._refuse_sweep(self.sweep)
             return
@@ -176,11 +183,25 @@ class PruningSettings(TrainingSettings):
         if len(set(shares)) < len(shares):
             raise UserError("`sweep` has the same share twice.")
         for share in shares:
-            self.at(share, self.folder)
+            dataclasses.replace(self, sweep=None, keep=share)
 
-    def at(self, share: float, folder: Path, *, resume: bool = False) -> "PruningSettings":
-        """The run of a sweep that keeps this share."""
-        return dataclasses.replace(self, sweep=None, keep=share, out=folder, resume=resume)
+    def _refuse_seeds(self, seeds: Sequence[int]) -> None:
+        if self.seed != 0:
+            raise UserError("Set `seed` or `seeds`, not both.")
+        if len(set(seeds)) < len(seeds):
+            raise UserError("`seeds` has the same seed twice.")
+
+    @property
+    def runs(self) -> "list[PruningSettings]":
+        """The settings of each run, every seed of a share before the next share."""
+        out = []
+        for share in self.sweep or (self.keep,):
+            folder = self.folder if self.sweep is None else self.folder / f"keep-{share:g}"
+            for seed in self.seeds or (self.seed,):
+                own = folder / f"seed-{seed}" if len(self.seeds or ()) > 1 else folder
+                changes = {"sweep": None, "seeds": None, "keep": share, "seed": seed, "out": own}
+                out.append(dataclasses.replace(self, **changes))
+        return out
 
     def _refuse_kinds(self, budget: bool) -> None:
         """Kinds of parts and ways to choose them that do not fit together."""
@@ -268,6 +289,7 @@ class PruningSettings(TrainingSettings):
             "onnx",
             "scratch",
             "sweep",
+            "seeds",
         ):  # what is done with it may change
             del own[name]
         own |= {name: None if (given := own[name]) is None else list(given) for name in ("stacks", "only")}
