@@ -1,6 +1,7 @@
 """`lorgnette sources`: the cost first, then the parts of each prompt, the sentences, and a folder."""
 
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -36,7 +37,8 @@ def test_parts_are_printed_and_written(model, tmp_path):
     assert done.exit_code == 0, done.output
     assert "4 prompts: one pass for attention and norms" in done.stderr
     assert "28 copies with masked parts" in done.stderr
-    assert "prompt 1" in done.stdout
+    assert "prompt 1: the answer 'good' has log P −" in done.stdout
+    assert "Note: 'start' has the first token" in done.stdout
     assert "1 more prompts" in done.stdout
     table = pd.read_csv(out / "sources.csv")
     assert table["part"].tolist() == [*PARTS] * 4
@@ -48,6 +50,11 @@ def test_parts_are_printed_and_written(model, tmp_path):
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "Which parts of a prompt answers use" in page
     assert "Prompt 1, part by part" in page
+    assert re.search(r"The answer (.#39;|.#x27;|.#34;|.)good.{1,6}: log P −", page)
+    about = result.data.attrs["prompts"]["2"]
+    assert about["answer"].strip() == "bad"
+    assert about["log_probability"] == pytest.approx(used.log_probability, abs=1e-5)
+    assert about["without_any"] == pytest.approx(used.without_any, abs=1e-5)
 
 
 def test_the_model_answers_where_no_answer_is_given(model, tmp_path):

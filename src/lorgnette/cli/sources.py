@@ -73,9 +73,13 @@ def sources(
     texts = prompt_corpus(prompts)
     texts = texts if limit is None else texts.take(limit)
     subject = opening.load(model)
-    typer.echo(_cost(subject, texts, among), err=True)
+    cost, texts.most = _cost(subject, texts, among)
+    typer.echo(cost, err=True)
     tokenized = TokenizedTexts(subject, texts)
-    results = look(subject, tokenized, [lens], out=out, resume=resume, command=options.command_line())
+    # Each prompt is a batch of its own: its copies are run together anyway, and progress is told prompt by prompt.
+    results = look(
+        subject, tokenized, [lens], out=out, resume=resume, batch_tokens=1, command=options.command_line()
+    )  # fmt: skip
     page = Report(results)
     show(results, page, table=False)
     _show_parts(results["sources"])
@@ -84,8 +88,8 @@ def sources(
         _parts(results["sources"]).to_csv(out / "sources.csv", index=False)
 
 
-def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> str:
-    """Print the cost before the start, and refuse a prompt that cannot be measured."""
+def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> tuple[str, int]:
+    """The cost in one sentence and the number of prompts; a prompt that cannot be measured is refused."""
     from lorgnette.explaining.sources.parts import planned
 
     copies, tokens, answers, prompts = 0, 0, 0, 0
@@ -95,10 +99,11 @@ def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> s
         answers += not plan.answered
     told = f"{answers:,} {'answer' if answers == 1 else 'answers'} to generate, " if answers else ""
     counted = f"{prompts:,} {'prompt' if prompts == 1 else 'prompts'}"
-    return (
+    said = (
         f"{counted}: {told}one pass for attention and norms and one forward and backward for relevance each, "
         f"{copies:,} copies with masked parts in all (at most {tokens:,} tokens, less what copies share)."
     )
+    return said, prompts
 
 
 def _parts(result: "Result") -> "pd.DataFrame":
@@ -115,11 +120,19 @@ def _show_parts(result: "Result") -> None:
     from rich.table import Table
 
     from lorgnette.cli.consoles import out
+    from lorgnette.explaining.sources.measuring import rests
+    from lorgnette.lens.sources.lens import PROMPTS
+    from lorgnette.texts.readable import readable
 
     frame = _parts(result)
     prompts = list(dict.fromkeys(frame["prompt"]))
     for name in prompts[:_SHOWN]:
-        table = Table(box=None, pad_edge=False, title=f"prompt {escape(str(name))}", title_justify="left")
+        about = result.data.attrs[PROMPTS][str(name)]
+        out().print(
+            f"prompt {name}: the answer {readable(about['answer'])!r} has log P {_number(about['log_probability'], 2)} "
+            f"nats, {_number(about['without_any'], 2)} without any source", markup=False, soft_wrap=True,
+        )  # fmt: skip
+        table = Table(box=None, pad_edge=False)
         table.add_column("part")
         for title in ("tokens", "attention", "norm", "relevance", "drop", "alone"):
             table.add_column(title, justify="right")
@@ -127,6 +140,8 @@ def _show_parts(result: "Result") -> None:
             cells = [_number(row[key], digits) for key, digits in _DIGITS.items()]
             table.add_row(escape(str(row["part"])), str(row["tokens"]), *cells)
         out().print(table)
+        if about["beginning"] is not None:
+            out().print(f"Note: {rests(about['beginning'])}", markup=False, soft_wrap=True)
     out().print(
         "drop: nats that the log-probability of the answer falls by when the part is masked out; alone: nats that it "
         "rises by when this is the only source.", markup=False, soft_wrap=True,

@@ -70,7 +70,8 @@ class Sources(NotebookDisplay):
     """log P(answer | prompt), in nats, summed over the answer's tokens"""
     without_any: float
     """the same with all sources masked out"""
-    notes: tuple[str, ...] = ()
+    beginning: str | None = None
+    """the part with the first token of the text, where many heads rest; None if the template has it"""
 
     @property
     def first(self) -> str | None:
@@ -78,6 +79,11 @@ class Sources(NotebookDisplay):
         drops = self.data["drop"].where(self.data["compared"])
         best = int(np.nanargmax(drops.values))
         return str(drops[axes.SOURCE].values[best]) if float(drops[best]) >= MATTERS else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before reading the table."""
+        return () if self.beginning is None else (rests(self.beginning),)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """A row per part, in the order of the prompt."""
@@ -222,7 +228,8 @@ def used(subject: Subject, prompt: AnsweredPrompt, method: str) -> Sources:
     layers, width = heads["head_norm"].shape[:2]
     labels = {axes.SOURCE: list(prompt.names), axes.LAYER: range(1, layers + 1), axes.HEAD: range(1, width + 1)}
     example = prompt.batch.examples[0]
-    return Sources(example, prompt.said, len(prompt.answer), xr.Dataset(variables, labels), whole, none, _notes(prompt))
+    beginning = prompt.names[int(prompt.part[0])] if int(prompt.part[0]) >= 0 else None
+    return Sources(example, prompt.said, len(prompt.answer), xr.Dataset(variables, labels), whole, none, beginning)
 
 
 def _hidden(compared: Bool[Tensor, " part"]) -> Bool[Tensor, "copy part"]:
@@ -242,13 +249,11 @@ def _grid(subject: Subject, by_site: Mapping[Site, Float[Tensor, "head part"]]) 
     return out
 
 
-def _notes(prompt: AnsweredPrompt) -> tuple[str, ...]:
-    if int(prompt.part[0]) < 0:
-        return ()
-    name = prompt.names[int(prompt.part[0])]
+def rests(part: str) -> str:
+    """What to know of the part that has the first token of the text."""
     return (
-        f"{name!r} has the first token of the text, where many heads rest: without it they lose that too, so its drop "
-        "is not due to what it says alone. Put a part before it that is not compared.",
+        f"{part!r} has the first token of the text, where many heads rest: without it they lose that too, so its drop "
+        "is not due to what it says alone. Put a part before it that is not compared."
     )
 
 

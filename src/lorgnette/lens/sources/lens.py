@@ -31,6 +31,8 @@ BLIND = ("length", "recency")
 RANKED = ("drop", "alone", "relevance", "norm", "attention", *BLIND)
 """What ranks the sources of a prompt; the drop is what the others are compared with."""
 COLUMNS = ("tokens", "compared", "attention", "norm", "relevance", "drop", "alone")
+PROMPTS = "prompts"
+"""Attribute of the result: the answer of each prompt, how likely it is, and the part that begins the text."""
 GOLD = "gold"
 """Name in `Example.extra`: the part that holds what the answer needs."""
 _DESCRIPTIONS = {
@@ -97,7 +99,8 @@ class SourceSignals(Lens):
         whole = ("matters", "largest_drop", "log_probability", "difference_without_any", "chance")
         self.of_prompts: Moments = Moments(self, whole, at="corpus")
         self.of_heads: Moments = Moments(self, "head_agreement", {axes.MEASURE: SIGNALS})
-        columns = {"id": NAME, "parts": NAME, "table": Column((len(COLUMNS),), ragged=True)}
+        columns = {"id": NAME, "parts": NAME, "answer": NAME, "beginning": NAME, "likelihood": Column((2,))}
+        columns |= {"table": Column((len(COLUMNS),), ragged=True)}
         self.rows: HashSample = HashSample(self, "rows", columns, size=None)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
@@ -145,7 +148,11 @@ class SourceSignals(Lens):
         self._add_heads(rows, found, among, drop if matters else None)
         table = torch.tensor(np.stack([data[key].values.astype(float) for key in COLUMNS], 1))
         number = torch.tensor([text_key(name) >> 11], dtype=torch.int64)
-        self.rows.add(number, id=as_names([name]), parts=as_names(["\n".join(parts)]), table=[table])
+        likelihood = torch.tensor([[found.log_probability, found.without_any]], dtype=torch.float64)
+        self.rows.add(
+            number, id=as_names([name]), parts=as_names(["\n".join(parts)]), answer=as_names([found.answer]),
+            beginning=as_names([found.beginning or ""]), likelihood=likelihood, table=[table],
+        )  # fmt: skip
 
     def _add_heads(
         self, rows: Sequence[int], found: Sources, among: Bool[np.ndarray, " part"], drop: np.ndarray | None
@@ -176,8 +183,18 @@ class SourceSignals(Lens):
         variables |= self._table()
         result = self.result(variables, descriptions=_DESCRIPTIONS)
         among = "every part but the last" if self.among is None else ", ".join(self.among)
-        result.data.attrs |= {"among": among, "method": self.method, "matters": MATTERS}
+        result.data.attrs |= {"among": among, "method": self.method, "matters": MATTERS, PROMPTS: self._prompts()}
         return result
+
+    def _prompts(self) -> dict[str, dict[str, str | float | None]]:
+        """Of every prompt its answer, log P(answer) with and without all sources, and the part that begins the text."""
+        rows = self.rows.rows()
+        each = zip(rows.names("id"), rows.names("answer"), rows.names("beginning"), rows.columns["likelihood"].tolist(),
+                   strict=True)  # fmt: skip
+        return {
+            name: {"answer": answer, "log_probability": whole, "without_any": none, "beginning": beginning or None}
+            for name, answer, beginning, (whole, none) in sorted(each, key=lambda one: (len(one[0]), one[0]))
+        }
 
     def _table(self) -> dict[str, xr.DataArray]:
         rows = self.rows.rows()

@@ -6,6 +6,7 @@ import altair as alt
 import numpy as np
 
 from lorgnette.axes import HEAD, LAYER, MEASURE, SIGNAL, SIGNAL_B, SOURCE
+from lorgnette.explaining.sources.measuring import rests
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads, written
@@ -15,10 +16,13 @@ from lorgnette.figures.sentences import NAMED
 from lorgnette.figures.variables import variable_figure
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import LEVEL, Estimate
+from lorgnette.texts.readable import readable
 from lorgnette.types import Chart
 
 BLIND = ("length", "recency")
 """Baselines that do not look at the model."""
+PROMPTS = "prompts"
+"""Attribute of the result: of each prompt its answer, log P, and the part that begins the text."""
 SHOWN = 4
 """Prompts that are drawn part by part."""
 _TITLES = {"agreement": "rank agreement with deletion (ρ)", "found": "share of prompts in which it is first"}
@@ -98,7 +102,13 @@ def _prompts(result: Result) -> Iterator[Figure]:
         best = sources.loc[sources["drop"].idxmax()]
         first = str(best["part"]) if best["drop"] >= float(result.data.attrs["matters"]) else None
         rows = [{str(key): value for key, value in row.items()} for row in own.to_dict("records")]
-        caption = "Orange: the source without which the answer loses most, if it is then at most half as likely."
+        about = result.data.attrs[PROMPTS][str(name)]
+        whole, none = (written(float(about[key]), ".2f") for key in ("log_probability", "without_any"))
+        caption = (
+            f"The answer {readable(about['answer'])!r}: log P {whole} nats, {none} without any source. Orange: the source "
+            "without which it loses most, if it is then at most half as likely."
+        )
+        caption += "" if about["beginning"] is None else f" {rests(about['beginning'])}"
         table = own[["part", "tokens", *PANELS]].round(3)
         yield Figure(f"prompt-{name}", f"Prompt {name}, part by part", caption, part_bars(rows, first), table, own,
                      wide=True)  # fmt: skip
