@@ -105,8 +105,8 @@ def _prompts(result: Result) -> Iterator[Figure]:
         about = result.data.attrs[PROMPTS][str(name)]
         whole, none = (written(float(about[key]), ".2f") for key in ("log_probability", "without_any"))
         caption = (
-            f"The answer {readable(about['answer'])!r}: log P {whole} nats, {none} without any source. Orange: the source "
-            "without which it loses most, if it is then at most half as likely."
+            f"The answer {readable(about['answer'])!r}: log P {whole} nats, {none} without any source. Orange: the "
+            "source without which it loses most, if it is then at most half as likely."
         )
         caption += "" if about["beginning"] is None else f" {rests(about['beginning'])}"
         table = own[["part", "tokens", *PANELS]].round(3)
