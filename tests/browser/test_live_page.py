@@ -10,8 +10,10 @@ from shown import percent
 from tiny import bert, classifier, gpt2, word_pieces
 from transformers import BertConfig, BertModel
 
+import lorgnette as lo
 from lorgnette.serve import Access, Models, make_app
 from lorgnette.serve.app import Limits
+from lorgnette.serve.questions import in_lines
 from lorgnette.serve.server import Server
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Knockout
@@ -406,3 +408,40 @@ def test_with_a_token_the_address_that_was_printed_opens_the_page(opened):
         assert "A token is needed" in stranger.locator("#problem").text_content()
     finally:
         served.close()
+
+
+def test_questions_about_the_text_are_answered_below_it(opened, served):
+    window = opened()
+    page = window.page
+    page.goto(f"{served.address}#model=gpt2")
+    look(page, "the cat sat .\na dog ran\nit was not")
+    page.evaluate("() => window.lorgnette.set({ layer: 0, head: 0 })")
+    questions = page.locator("#questions details")
+    assert questions.count() == 3
+    for number, rows in enumerate((3, None, 3)):  # embeddings and two layers; writers; lines
+        one = questions.nth(number)
+        one.locator("summary").click()
+        if number == 2:
+            one.locator("input").fill("good")
+        one.locator("button").click()
+        one.locator("table").wait_for()
+        assert rows is None or one.locator("tbody tr").count() == rows
+    found = lo.sources(SUBJECTS["gpt2"], in_lines("the cat sat .\na dog ran\nit was not", 9), " good")
+    first = questions.nth(2).locator("tbody tr").first.locator("td").first.text_content()
+    assert float(first.replace("−", "-")) == pytest.approx(float(found.data["drop"][0]), rel=0.01)
+    why = questions.nth(1)
+    assert why.locator("summary").text_content() == "Why does head 1.1 attend there?"
+    page.evaluate("() => window.lorgnette.set({ layer: 1, head: 2, token: 3 })")
+    assert why.locator("summary").text_content() == "Why does head 2.3 attend there?"
+    assert why.locator("table").count() == 0  # it was about another head
+    assert why.locator("select").first.input_value() == "3"
+    why.locator("button").click()
+    why.locator("table").wait_for()
+    mine = lo.why(SUBJECTS["gpt2"], "the cat sat .\na dog ran\nit was not", "2.3", query=3)
+    assert why.locator("caption").text_content().startswith(f"decoder.2.3 from {mine.query} to {mine.key}: weight")
+    page.select_option("#model", "tiny")
+    done(page)
+    shown = [one.is_visible() for one in questions.all()]
+    assert shown == [False, True, False]  # a classifier has neither layers that predict words nor an answer
+    assert window.problems == []
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

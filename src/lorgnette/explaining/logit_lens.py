@@ -13,6 +13,7 @@ from lorgnette.explaining.output_head import OutputHead, Predictions
 from lorgnette.explaining.target import positions
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.trace import translated
+from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 from lorgnette.texts.readable import readable_piece
 
@@ -117,9 +118,14 @@ def logit_lens(subject: Subject, text: str | Example, *, target: str | None = No
     standard errors and a control: the lens `logitlens`.
     """
     refuse_no_subject(subject, "logit_lens")
-    head = OutputHead(subject)
+    OutputHead(subject)  # a model without one is refused before it translates
     example = text if isinstance(text, Example) else subject.example(text, target=target)
-    batch = subject.encode([translated(subject, example)])
+    return layer_predictions(subject, subject.encode([translated(subject, example)]))
+
+
+def layer_predictions(subject: Subject, batch: Batch) -> LayerPredictions:
+    """The same for a text that is tokenised already: the only one of the batch."""
+    head = OutputHead(subject)
     tokens = batch.source if batch.target is None else batch.target
     if not bool(tokens.mask.any()):
         raise UserError("The text has no token that a layer could predict from. Give one with a word in it.")

@@ -15,6 +15,7 @@ from lorgnette.explaining.stream import ResidualStream, Writer
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.knockout import Head, head_names, heads_at
 from lorgnette.subject.trace import translated
+from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 from lorgnette.texts.readable import readable_piece
 from lorgnette.types import Json
@@ -116,7 +117,7 @@ class Why(Facts):
         )
         dark = alt.condition(f"abs(datum.part) > {0.6 * most}", alt.value("white"), alt.value("black"))
         words = base.mark_text(fontSize=10).encode(text=alt.Text(field="text", type="nominal"), color=dark)
-        return Plot(cells + words, f"Why head {self.head} looks from {self.query} at {self.key}")
+        return Plot(cells + words, f"Why head {self.head} attends from {self.query} to {self.key}")
 
     def _largest(self) -> tuple[list[int], list[int]]:
         """The writers with the largest sums of sizes, in the order of the stream."""
@@ -154,7 +155,11 @@ def why(
     """
     refuse_no_subject(subject, "why")
     example = text if isinstance(text, Example) else subject.example(text, pair, target=target)
-    batch = subject.encode([translated(subject, example)])
+    return split_score(subject, subject.encode([translated(subject, example)]), head, query, key)
+
+
+def split_score(subject: Subject, batch: Batch, head: Head, query: int, key: int | None = None) -> Why:
+    """The same for a text that is tokenised already: the only one of the batch."""
     if not bool(batch.source.mask.any()):
         raise UserError("The text has no token that a head could look from. Give one with a word in it.")
     ((site, (index,)),) = heads_at(subject, [head]).items()

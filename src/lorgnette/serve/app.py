@@ -18,6 +18,7 @@ from lorgnette.reporting.views.gather import METHODS, document_of, knocked_out, 
 from lorgnette.serve import schemas
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.models import Models
+from lorgnette.serve.questions import has_layers, in_lines, layers_of, sources_of, why_of
 from lorgnette.serve.work import AnswerCache, Busy, Desk, WorkingThread, as_json
 from lorgnette.subject import Subject
 from lorgnette.subject.generation import can_generate, traced
@@ -65,20 +66,26 @@ class Limits:
     text: int = schemas.LONGEST_TEXT
     methods: int = schemas.MOST_METHODS
     generate: int = schemas.MOST_GENERATED
+    sources: int = 40
+    """Lines of a prompt that are compared: each takes two copies of the text."""
     truncate: bool = False
     """Texts that are longer than the model takes are cut, and the page says so; else they are refused."""
 
-    def check(self, question: schemas.Question) -> None:
-        for name, text in (("text", question.text), ("pair", question.pair), ("target", question.target)):
+    def check(self, question: "Asked") -> None:
+        for name in ("text", "pair", "target", "answer"):
+            text = getattr(question, name, None)
             if text is not None and len(text) > self.text:
                 raise UserError(f"{name}: {len(text):,} characters; this page takes {self.text:,}. Shorten it.")
-        if len(question.methods or ()) > self.methods:
-            raise UserError(f"methods: {len(question.methods or ())} were asked for; this page takes {self.methods}.")
+        methods = question.methods or () if isinstance(question, schemas.Question) else ()
+        if len(methods) > self.methods:
+            raise UserError(f"methods: {len(methods)} were asked for; this page takes {self.methods}.")
         if (question.generate or 0) > self.generate:
             raise UserError(f"generate: {question.generate} tokens; this page generates at most {self.generate}.")
 
 
-PUBLIC = Limits(text=1_000, methods=2, generate=20)
+Asked = schemas.ShownText | schemas.SourcesQuestion
+
+PUBLIC = Limits(text=1_000, methods=2, generate=20, sources=8)
 """A stranger's request costs at most some hundred milliseconds on MiniLM."""
 
 
@@ -96,7 +103,7 @@ class Page:
         # What is loaded anew may be another model under the same name.
         self.models.on_load = lambda name: self.answers.forget(lambda key: key[1] != name)
 
-    async def answer(self, kind: str, question: schemas.Question, request: Request, work: "Work") -> Response:
+    async def answer(self, kind: str, question: Asked, request: Request, work: "Work") -> Response:
         """The answer of `work`; one that is there, or on its way for somebody else, is shared."""
         self.limits.check(question)
 
@@ -109,8 +116,10 @@ class Page:
         with self.desk.place(request.client.host if request.client else ""):
             return Response(await self.answers.get(key, make), media_type="application/json")
 
-    async def _example(self, subject: Subject, question: schemas.Question) -> Example:
+    async def _example(self, subject: Subject, question: Asked) -> Example:
         """The text of the corpus with all that is known of it, if it is still that text; else just the words."""
+        if isinstance(question, schemas.SourcesQuestion):
+            return in_lines(question.text, self.limits.sources)
         if question.example is not None and self.texts is not None:
             known = (await self.texts.read())[question.example : question.example + 1]
             if known and (known[0].text, known[0].pair) == (question.text, question.pair):
@@ -118,7 +127,7 @@ class Page:
         return subject.example(question.text, question.pair, target=question.target)
 
 
-Work = Callable[[Subject, Example, schemas.Question, Limits], Json]
+Work = Callable[[Subject, Example, Any, Limits], Json]
 
 
 def make_app(
@@ -214,11 +223,23 @@ def _questions(app: FastAPI, page: Page) -> None:
             raise UserError("No head is switched off: name some in `off`.")
         return await page.answer("without", question, request, _without)
 
+    @app.post("/api/layers", response_model=schemas.LayersAnswer, summary="What each layer would predict")
+    async def layers(question: schemas.ShownText, request: Request) -> Response:
+        return await page.answer("layers", question, request, layers_of)
+
+    @app.post("/api/why", response_model=schemas.WhyAnswer, summary="What made a head attend to a token")
+    async def why(question: schemas.WhyQuestion, request: Request) -> Response:
+        return await page.answer("why", question, request, why_of)
+
+    @app.post("/api/sources", response_model=schemas.SourcesAnswer, summary="Which lines of a prompt the answer used")
+    async def sources(question: schemas.SourcesQuestion, request: Request) -> Response:
+        return await page.answer("sources", question, request, sources_of)
+
 
 def _looked(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     document = document_of(trace, methods=question.methods, without=question.off, target=question.explained)
-    return {**document, "generates": can_generate(subject)}
+    return {**document, "generates": can_generate(subject), "layered": has_layers(subject)}
 
 
 def _without(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:

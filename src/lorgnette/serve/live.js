@@ -2,6 +2,7 @@
 
 import { read, write } from "./address.js";
 import { element } from "./numbers.js";
+import { Questions } from "./questions.js";
 import { Viewer } from "./viewer.js";
 import { shortName } from "./words.js";
 
@@ -77,6 +78,7 @@ class Seat {
     }
     this.part.hidden = false; // a view is drawn for the width that it has
     await this.viewer.open(doc);
+    if (this === this.page.seats[0]) this.page.questions.show(this, doc);
   }
 
   /** Switch a head off or on, and see what that changes. */
@@ -118,6 +120,7 @@ class Page {
       history.replaceState(null, "", `#${hash}`);
     }
     this.can = await this.get("/api/state");
+    this.questions = new Questions(this, by("questions"));
     this.start = read(String(hash));
     this.fill(hash);
     this.listen();
@@ -243,6 +246,7 @@ class Page {
         if (!current()) return;
       }
       by("shown").hidden = this.seats.every((seat) => seat.part.hidden);
+      if (this.seats[0].part.hidden) this.questions.hide();
       this.offerGeneration();
       by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
       if (!failed && !this.seats.some((seat) => seat.classes?.includes(by("class").value))) by("class").value = "";
@@ -275,6 +279,7 @@ class Page {
       seat.part.hidden = true;
     }
     this.say("");
+    this.questions.hide();
     by("shown").hidden = true;
     by("problem").textContent = why;
     by("problem").hidden = false;
@@ -291,7 +296,9 @@ class Page {
       for (const other of this.seats) if (other !== seat && other.viewer?.scene && !other.part.hidden) other.viewer.set(linked(state));
       this.linking = false;
     }
-    if (seat === this.seats[0]) this.keep(state);
+    if (seat !== this.seats[0]) return;
+    this.keep(state);
+    this.questions.moved(state);
   }
 
   /** What a second viewer begins with: what the first one shows. */

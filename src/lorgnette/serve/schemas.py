@@ -19,10 +19,9 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Question(Strict):
+class ShownText(Strict):
     """A text for a model."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
     model: str = Field(description="One of the models that the page was started with.")
     text: Text = Field(description="The text to analyse.")
     pair: Text | None = Field(None, description="A second text, for models that take pairs.")
@@ -33,6 +32,12 @@ class Question(Strict):
     example: int | None = Field(
         None, ge=0, description="Number of the text in the corpus, whose gold tree and rationale are then included."
     )
+
+
+class Question(ShownText):
+    """A text, and what to show of it."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
     methods: Annotated[list[str], Field(max_length=MOST_METHODS)] | None = Field(
         None, description="Explanation methods; if omitted, the default methods."
     )
@@ -42,6 +47,77 @@ class Question(Strict):
     off: Annotated[list[HeadName], Field(max_length=MOST_HEADS)] = Field(
         default_factory=list, description='Heads to switch off, as "encoder.3.7", counted from 1.'
     )
+
+
+class WhyQuestion(ShownText):
+    """A head and two tokens of a text."""
+
+    head: HeadName = Field(description='The head, as "decoder.3.7", counted from 1.')
+    query: int = Field(ge=0, description="Position of the query's token, counted from 0.")
+    key: int | None = Field(None, ge=0, description="That of the key; if omitted, the key with the largest weight.")
+
+
+class SourcesQuestion(Strict):
+    """A prompt whose lines are compared: the last line asks."""
+
+    model: str = Field(description="One of the models that the page was started with.")
+    text: Text = Field(description="The prompt: a source on each line, and the question on the last.")
+    answer: Text | None = Field(None, description="The answer; if omitted, the model answers.")
+    generate: int = Field(16, ge=1, le=MOST_GENERATED, description="Number of tokens of the model's own answer.")
+
+
+class LayersAnswer(Strict):
+    """What each layer would predict."""
+
+    tokens: list[str] = Field(description="The tokens that predict.")
+    predictions: list[list[str]] = Field(description="[state position]: the top token; state 0 is the embeddings.")
+    probabilities: list[list[float]] = Field(description="[state position]: its probability.")
+    settled: list[int] = Field(description="The first state from which on the top token is the model's own.")
+
+
+class WhyPart(Strict):
+    """What one part of the residual stream adds to a score, beyond the mean of the row."""
+
+    writer: str
+    query: float = Field(description="Through the query.")
+    key: float = Field(description="Through the key.")
+
+
+class WhyAnswer(Strict):
+    """The score of a query and a key, split by what wrote them."""
+
+    head: str
+    query: str
+    key: str
+    score: float
+    beyond: float = Field(description="The score minus its mean over the keys that the query may see.")
+    weight: float
+    parts: list[WhyPart] = Field(description="All parts, the largest first; each column sums to `beyond`.")
+
+
+class SourcePart(Strict):
+    """One line of a prompt."""
+
+    part: str
+    text: str
+    tokens: int
+    compared: bool
+    attention: float
+    norm: float
+    relevance: float
+    drop: float
+    alone: float | None
+
+
+class SourcesAnswer(Strict):
+    """What an answer used of the lines of its prompt."""
+
+    answer: str
+    log_probability: float
+    without_any: float
+    first: str | None = Field(description="The source without which the answer loses most, if that matters.")
+    parts: list[SourcePart]
+    notes: list[str]
 
 
 class Numbers(Strict):
@@ -123,6 +199,7 @@ class Document(Strict):
     target: str | None
     cut: bool = Field(description="Whether the text was truncated to the model's maximum length.")
     generates: bool = Field(description="Whether the model can continue a text: `generate` is for such models only.")
+    layered: bool = Field(description="Whether each layer can be asked for its prediction: `/api/layers`.")
     generated: dict[str, object] | None = Field(
         None, description="The text that a language model generated, and the settings."
     )
