@@ -62,6 +62,10 @@ class Call:
     over blocks of rows.
     """
 
+    site: Site
+    scores: Scores
+    dropout: float
+
     def __init__(
         self,
         site: Site,

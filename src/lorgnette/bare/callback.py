@@ -48,6 +48,11 @@ class LensCallback(TrainerCallback):
     unaffected.
     """
 
+    lenses: list[str]
+    every: int
+    tokenizer: PreTrainedTokenizerBase | None
+    batch_tokens: int
+
     def __init__(
         self,
         lenses: Sequence[str],

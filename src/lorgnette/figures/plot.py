@@ -24,6 +24,9 @@ class Plot(NotebookDisplay):
     `chart` is the Altair chart, which you can modify or combine with others. The files need no network.
     """
 
+    chart: alt.TopLevelMixin
+    title: str
+
     def __init__(self, chart: alt.TopLevelMixin, title: str) -> None:
         self.chart, self.title = chart, title
 
