@@ -21,7 +21,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 WIDEST = 256
 """The largest head size that fits on the chip."""
 FEATURES = 16
-"""Columns of masses that one pass takes; more take a pass for every 16."""
+"""Columns of masses that one pass computes; more columns take one pass for every 16."""
 
 
 def refusal(scores: Scores, value: Tensor, wanted: Wanted) -> str | None:
@@ -50,7 +50,7 @@ def measured(scores: Scores, value: Tensor, wanted: Wanted) -> Measured:
     call = Launch(scores)
     new = partial(torch.empty, device=scores.query.device)
     names = ["log_sum", "peak", *["entropy"] * wanted.entropy, *["peak_among"] * (wanted.among is not None)]
-    rows = new(len(names), batch, heads, queries, dtype=torch.float32)  # in one go: each call of torch has its cost
+    rows = new(len(names), batch, heads, queries, dtype=torch.float32)  # one allocation: each costs time
     out = Measured(**dict(zip(names, rows.unbind(), strict=True)))
     if wanted.positions and wanted.peak:
         out.peak_position = torch.empty_like(rows[0], dtype=torch.int64)
@@ -167,7 +167,7 @@ def _offsets(offsets: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def _rows_together(tensor: Tensor) -> Tensor:
-    """The numbers of one token must lie side by side; tokens and heads may lie anywhere."""
+    """The tensor, copied unless its last axis is contiguous; the other axes may have any strides."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
@@ -179,7 +179,7 @@ def _row_blocks(width: int, dtype: torch.dtype, *, masses: bool) -> dict[str, in
         return {"BM": 128, "BN": 64, "num_warps": 8, "num_stages": 2}
     if dtype == torch.float32:
         return {"BM": 64, "BN": 32 if width <= 128 else 16, "num_warps": 4, "num_stages": 2}
-    if width <= 64 and masses:  # with more registers fewer blocks run side by side
+    if width <= 64 and masses:  # a block that takes more registers leaves room for fewer blocks
         return {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3, "maxnreg": 168}
     if width <= 64:
         return {"BM": 128, "BN": 64, "num_warps": 4, "num_stages": 3}

@@ -24,7 +24,7 @@ from lorgnette.gpu.attention import INTERPRETED, WIDEST, Launch
 from lorgnette.gpu.programs import block_scores, not_below, unit
 
 MOST_HEADS = 128
-"""A Gram matrix of more heads does not fit into the registers of a block."""
+"""The most heads whose Gram matrix fits into the registers of a block."""
 BLOCK = 2**24
 """Weights that are written at a time: as many floats as the second-level cache of an H200 holds, or nearly so."""
 ROWS = 512
@@ -269,7 +269,7 @@ def _gram_blocks(width: int, *, split: bool) -> list[dict[str, int]]:
 
 
 class _Piece(NamedTuple):
-    """Texts, keys and rows whose weights are written together."""
+    """How many texts, keys and rows of weights are written at a time."""
 
     text: int
     texts: int
@@ -308,7 +308,7 @@ def received(
 
 
 def _pieces(scores: Scores, rows: int, keys: int, texts: int) -> Iterator[_Piece]:
-    """Pieces that cover all pairs of a row and a key that it may see."""
+    """Blocks of rows and keys that together cover every pair of a row and a key visible to it."""
     batch, _, every_row, every_key = scores.shape
     band, offset = scores.hidden[1], every_key - every_row
     for text in range(0, batch, texts):

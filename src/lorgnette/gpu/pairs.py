@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 _REST = 2**40
-"""The size of a group that is no group of pairs."""
+"""The size of a dummy group, whose pairs do not count."""
 _NEVER = int(np.array(-np.inf).view(np.int64))
-"""The bits of a bar that nothing is below."""
+"""The bits of a bar (a threshold) that no number is below."""
 _INTEGERS = ("groups", "per_site", "kinds", "texts", "tokens", "count", "group_steps", "token_steps")
 """These differ from batch to batch; the kernel is compiled once."""
 
@@ -286,7 +286,7 @@ class DrawnPairs:
 
 
 def _room(drawn: Int[np.ndarray, " site"]) -> Int[np.ndarray, " site"]:
-    """Room for this many pairs and some more, because other texts may have more of a kind."""
+    """Allocate for this many pairs and some more: the next texts may have more pairs of a kind."""
     return drawn + drawn // 4 + 64
 
 
@@ -304,5 +304,5 @@ class _Limits:
         return self.limits.numpy().copy() if self.arrived.query() else self.before
 
     def read(self, sample: "PairSample") -> np.ndarray:
-        """Infinite if these were read from another sample: the states were restored or moved."""
+        """Infinite if the limits belong to another sample, because the states were restored or moved."""
         return self.latest() if getattr(sample.lens, sample.state) is self.state else np.full_like(self.before, np.inf)

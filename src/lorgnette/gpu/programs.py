@@ -95,7 +95,7 @@ def _bent_scores(
     dot, rows, cols, batch, head, n_rows, n_keys, scale, softcap, BIAS, b_b, b_h, b_q, b_k,
     HAS_CAP: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """The same where a softcap bends the scores, or a bias is added."""
+    """The same for scores with a softcap or a bias."""
     s = dot * scale
     if HAS_CAP:
         u = tl.exp2(-2.8853900817779268 * tl.abs(s / softcap))  # tanh |x| = (1 − e^(−2|x|)) / (1 + e^(−2|x|))

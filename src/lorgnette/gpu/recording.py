@@ -33,7 +33,7 @@ MOST = 16
 OFTEN = 64
 """Replays after which a pass may be recorded anew, to do less: recording takes as long as dozens of replays save."""
 _CHECKED: WeakKeyDictionary[nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
-"""Models, and lenses with their settings, that were seen not to wait for the GPU."""
+"""Models, and lenses with their settings, for which a checked pass has found no wait for the GPU."""
 
 Run = Callable[[Batch], object]
 
@@ -98,12 +98,12 @@ class Recordings:
 
 
 def recordable(lens: Lens) -> bool:
-    """Whether a lens only launches work in a pass, as far as it says; `CheckedPass` finds out."""
+    """Whether a lens declares that it only launches kernels in a pass; `CheckedPass` verifies it."""
     return "cpu" not in lens.reads and "gradients" not in lens.reads and type(lens).taps is Lens.taps
 
 
 class CheckedPass:
-    """A pass as usual, in which waiting for the GPU is an error, and so is a lens that keeps anything but in parts."""
+    """An ordinary pass that raises if a lens waits for the GPU, or keeps anything outside its parts."""
 
     batch: Batch | None
 
@@ -156,7 +156,7 @@ class Recording(CheckedPass):
         self.bare: list[dict[object, object]] = []
         """What was known of each side of the batch before the pass."""
         self.made: list[dict[object, object]] = []
-        """… and what the graph has worked out."""
+        """The same after the pass: what the graph has computed."""
 
     def close(self) -> None:
         """Forget the graphs, and the tensors in their memory."""

@@ -22,7 +22,7 @@ CHUNK = 1024
 TOGETHER = 3
 """Clouds of one shape that one launch takes: queries, keys and values of a call, or three hidden states."""
 MOST = 2**28
-"""Numbers of bfloat16 that the clouds of one launch may be cut into, unless one cloud has more."""
+"""The most bfloat16 numbers that the clouds of one launch are split into; a single cloud may exceed it."""
 
 
 @triton.jit

@@ -1,9 +1,8 @@
 """The live page: type a sentence, see all views, switch heads off, compare two models.
 
-schemas   → what is asked and answered (pydantic), which is what OpenAPI says
-guard    → who may ask: Host, Origin, token, size; and the headers of every answer
-work     → one working thread and the queue before it
-answers  → responses that are kept: equal requests are computed once
+schemas  → requests and responses (pydantic), from which OpenAPI's description is made
+guard    → checks of every request (Host, Origin, token, size), and the headers of every answer
+work     → one working thread, its queue, and the cache of responses
 models   → models loaded without blocking the page
 app      → the addresses
 server   → slow clients are dropped, Ctrl-C ends

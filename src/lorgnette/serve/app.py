@@ -86,12 +86,12 @@ class Limits:
 Asked = schemas.ShownText | schemas.SourcesQuestion
 
 PUBLIC = Limits(text=1_000, methods=2, generate=20, sources=8)
-"""A stranger's request costs at most some hundred milliseconds on MiniLM."""
+"""Limits of a public page: one request takes at most some hundred milliseconds on MiniLM."""
 
 
 @dataclass
 class Page:
-    """What a request is answered with: the models, the corpus, the limits and the cache."""
+    """What handlers of requests share: the models, the corpus, the limits and the cache."""
 
     models: Models
     texts: Texts | None = None
@@ -100,11 +100,11 @@ class Page:
     answers: AnswerCache = field(default_factory=AnswerCache)
 
     def __post_init__(self) -> None:
-        # What is loaded anew may be another model under the same name.
+        # After reloading, the name may belong to another model.
         self.models.on_load = lambda name: self.answers.forget(lambda key: key[1] != name)
 
     async def answer(self, kind: str, question: Asked, request: Request, work: "Work") -> Response:
-        """The answer of `work`; one that is there, or on its way for somebody else, is shared."""
+        """The answer of `work`, computed once for equal requests, including those that arrive while it runs."""
         self.limits.check(question)
 
         async def make() -> bytes:
@@ -117,7 +117,7 @@ class Page:
             return Response(await self.answers.get(key, make), media_type="application/json")
 
     async def _example(self, subject: Subject, question: Asked) -> Example:
-        """The text of the corpus with all that is known of it, if it is still that text; else just the words."""
+        """The example of the corpus with its annotations, if the text is unchanged; otherwise the text alone."""
         if isinstance(question, schemas.SourcesQuestion):
             return in_lines(question.text, self.limits.sources)
         if question.example is not None and self.texts is not None:
@@ -157,7 +157,7 @@ def _speak(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def bug(_: object, error: Exception) -> JSONResponse:
-        # The traceback goes to the terminal: whoever sends this on has handed it to the server too.
+        # The client gets this line alone; Starlette raises the error again, so the terminal shows the traceback.
         said = f"Lorgnette failed ({reason(error)}). This is a bug; see the terminal that runs the page."
         return JSONResponse({"detail": said}, 500)
 

@@ -37,7 +37,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether this is a loopback address, which only this machine can reach."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -51,7 +51,7 @@ class Access:
     host: str = "127.0.0.1"
     token: str | None = field(default=None, repr=False)
     is_public: bool = False
-    """Meant for everybody, under whatever name: a demo that has nothing to protect but its time."""
+    """Open to everybody under any host name: a demo that has nothing to protect but computing time."""
 
     @staticmethod
     def at(host: str, *, public: bool = False) -> "Access":
@@ -113,7 +113,7 @@ class Guard:
         await _refuse(self._send(send), *refused)
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Answers; if the client leaves before, what was done for it is stopped."""
+        """Send the answer; if the client disconnects first, cancel the work."""
         gone = asyncio.Event()
         answering = asyncio.ensure_future(self.app(scope, _replayed(body, gone), send))
         leaving = asyncio.ensure_future(_left(receive))
@@ -150,7 +150,7 @@ class Guard:
             return 421, f"This page does not answer to the name {host!r}. Open it by the address that it printed."
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return 403, "This request comes from another site's page, which may not ask here."
-        # The page itself says nothing of models or texts, and must be there to hand the token over.
+        # The page itself shows no models or texts, and has to load before it can send the token.
         is_open = path == "/" or path.startswith("/static/")
         if not is_open and not self.access.admits(headers):
             return 401, "A token is needed. Open the address that `lorgnette serve` printed, token included."
@@ -158,7 +158,7 @@ class Guard:
 
 
 async def _body(receive: Receive, headers: dict[str, str]) -> bytes | None:
-    """The whole body, or None if it is too large: counted, since what it claims to be need not be so."""
+    """The whole body, or None if it is too large. Bytes are counted, because the Content-Length may be wrong."""
     claimed = headers.get("content-length", "0")
     if not claimed.isdigit() or int(claimed) > LARGEST_BODY:
         return None

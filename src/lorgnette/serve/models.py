@@ -35,7 +35,7 @@ class Models:
         return "loading" if name == self.loading else "failed" if name in self.failed else "waiting"
 
     def known(self, name: str) -> str:
-        """The name, if the page has that model: it opens no other."""
+        """The name, if it is a model of the page; the page opens no others."""
         if name not in self.names:
             raise UserError(
                 f"The page has no model {name!r}.{near(name, self.names)} It has: {', '.join(self.names)}. "
@@ -50,7 +50,7 @@ class Models:
             return self.ready[name]
         if name not in self._coming:
             self._coming[name] = asyncio.ensure_future(self._loaded(name))
-        return await asyncio.shield(self._coming[name])  # who leaves does not stop it
+        return await asyncio.shield(self._coming[name])  # a client that disconnects does not cancel the loading
 
     async def _loaded(self, name: str) -> Subject:
         try:
@@ -58,7 +58,7 @@ class Models:
                 self.loading = name
                 subject = await self._thread.do(lambda: self.load(name))
         except Exception as error:
-            if not isinstance(error, UserError):  # perhaps a bug of ours: it must be seen
+            if not isinstance(error, UserError):  # perhaps a bug of ours, so show the traceback
                 traceback.print_exception(error)
                 error = UserError(f"The model {name!r} cannot be opened: {reason(error)}. Choose another model.")
             self.failed[name] = str(error)

@@ -36,7 +36,7 @@ def run(
     models = Models(names, load)
     if public:
         _refuse_many(names)
-        models.ready[names[0]] = load(names[0])  # a model that cannot be opened is said here, not to a stranger
+        models.ready[names[0]] = load(names[0])  # whoever starts the page sees the error, not the first visitor
     listening = _listening(host, port)
     address = _address(access, listening)
     # The part behind # is never sent, so the token is in no request line; there is no access log either.
@@ -77,7 +77,7 @@ def _listening(host: str, port: int) -> socket.socket:
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where)
-        made.listen()  # who opens the address at once waits, and is not refused
+        made.listen()  # a browser that connects before the server runs waits instead of failing
     except OSError as error:
         if made is not None:
             made.close()

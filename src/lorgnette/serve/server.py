@@ -58,7 +58,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         for connection in list(self.server_state.connections):
-            connection.transport.abort()  # what is asked is asked in vain: who ends the page does not wait for it
+            connection.transport.abort()  # Ctrl-C does not wait for answers that nobody will read
         await super().shutdown(sockets)
 
 

@@ -19,7 +19,7 @@ Done = TypeVar("Done")
 
 
 class Busy(Exception):
-    """An address has as many requests waiting as it may have."""
+    """Raised when an address already has the most requests waiting that it may have."""
 
 
 class WorkingThread:
@@ -94,7 +94,7 @@ CACHED_BYTES = 64 << 20
 
 
 class AnswerCache:
-    """Responses that are there, or on their way: equal requests are computed once, whoever sends them."""
+    """Caches responses, and shares those in progress: equal requests are computed once, whoever sends them."""
 
     def __init__(self, most_bytes: int = CACHED_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -103,7 +103,7 @@ class AnswerCache:
         self.waiting: Counter[asyncio.Task[bytes]] = Counter()
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The response as JSON; made if it is not there, dropped if all who asked have left."""
+        """The response as JSON, computed if it is not cached, and cancelled if all clients that wait for it leave."""
         if key in self.known:
             self.known.move_to_end(key)
             return self.known[key]
@@ -117,10 +117,10 @@ class AnswerCache:
             self.waiting[task] -= 1
             if self.waiting[task] == 0:
                 del self.waiting[task]
-                task.cancel()  # nobody waits for it, unless it is done
+                task.cancel()  # nobody waits for it; a finished task ignores this
 
     def forget(self, keep: Callable[[Any], bool]) -> None:
-        """Drops what `keep` does not want: the responses of a model that is loaded anew."""
+        """Drop the responses whose key `keep` rejects, such as those of a model that is loaded again."""
         for key in [key for key in self.known if not keep(key)]:
             del self.known[key]
 

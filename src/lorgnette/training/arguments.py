@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 EPOCHS = 20
-"""Of what is trained from nothing, and of translators: early stopping ends most runs before."""
+"""The most epochs of presets and translators; early stopping ends most runs earlier."""
 
 
 def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArguments:
-    """The Trainer's arguments; what the settings leave open is what suits the model."""
+    """The Trainer's arguments; settings that are None get the default of the kind of model."""
     here = torch.accelerator.is_available()
     when = "epoch" if settings.evaluate_every is None else "steps"
     steps = (
@@ -71,7 +71,7 @@ def arguments_of(settings: TrainingSettings, run: RunFolder) -> TrainingArgument
 
 
 def _defaults(settings: TrainingSettings) -> Json:
-    """What suits the model where the settings say nothing; of translators what Vaswani et al. 2017 found."""
+    """The defaults of each kind of model; those of translators are from Vaswani et al. 2017."""
     if not translates(settings):
         usual = {"label_smoothing": 0.0, "beta2": 0.999}
         if is_preset(settings):

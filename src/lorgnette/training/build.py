@@ -55,7 +55,7 @@ def models_language(settings: TrainingSettings) -> bool:
 
 
 def opened(settings: TrainingSettings) -> Checkpoint:
-    """The pretrained model of these settings; one that is not there may be a preset that was mistyped."""
+    """The pretrained model of these settings; if there is none, the error also suggests presets of similar names."""
     name = settings.model
     checkpoint = Checkpoint.at(name, allow_pickle=settings.allow_pickle)
     if checkpoint.folder is not None:
@@ -109,7 +109,7 @@ class PresetBuilder:
         self.settings, self.labels, self.read = settings, labels, read
         self.max_length: int | None = settings.max_length or MAX_LENGTH
         self.donor: Loaded | None = _donor(settings)
-        config = self._config(len(labels) + 3)  # a wrong setting is told before any text is read
+        config = self._config(len(labels) + 3)  # wrong settings are refused before any text is read
         self.vectors = self._read_vectors(config)
         self.tokenizer = self._tokenizer(config, texts) if tokenizer is None else tokenizer
         self.config: SelfAttentionClassifierConfig = self._config(len(self.tokenizer))
@@ -256,7 +256,7 @@ def vectors_path(source: str, settings: TrainingSettings) -> Path:
 def longest_input(
     asked: int | None, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, name: str
 ) -> int | None:
-    """The length that texts are cut to: what was asked for, else what the model takes, else `MAX_LENGTH`."""
+    """The length that texts are cut to: `max_length`, or else the model's limit, or else `MAX_LENGTH`."""
     limit = longest_text(config, tokenizer)
     if asked is not None and limit is not None and asked > limit:
         raise UserError(f"max_length {asked} is more than {name!r} takes, which is {limit} tokens.")

@@ -36,7 +36,7 @@ class Teacher:
             yield
 
     def loss(self, logits: Float[Tensor, "*batch class"], inputs: Mapping[str, Tensor]) -> Float[Tensor, ""]:
-        """After a pass of the student over these inputs."""
+        """The distance of the student, which has just run over these inputs, from the teacher."""
         given = {name: tensor for name, tensor in inputs.items() if name != "labels"}
         with torch.no_grad():
             taught = self.model(**given)["logits"]
@@ -67,7 +67,7 @@ def distance(logits: Float[Tensor, "row class"], taught: Float[Tensor, "row clas
 
 
 class Taught:
-    """To be put before a Trainer class: in training, the distance from the teacher is added to the loss."""
+    """A mixin for Trainer classes: adds the distance from the teacher to the training loss."""
 
     def __init__(self, *args: object, teacher: Teacher, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
@@ -85,7 +85,7 @@ class Taught:
 
 
 class _Keep:
-    """A hook that keeps what a layer gives."""
+    """A forward hook that stores the output of a layer."""
 
     def __init__(self, kept: dict[Site, Tensor], site: Site) -> None:
         self.kept, self.site = kept, site

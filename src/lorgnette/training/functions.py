@@ -43,7 +43,7 @@ def keywords_of(
 
 
 def _model_name(model: object) -> str:
-    """A name or a folder; what is only in memory could neither be recorded nor gone on from."""
+    """A name or a folder: a run with a model in memory could be neither recorded nor resumed."""
     if isinstance(model, str | os.PathLike):
         return str(os.fspath(model))
     raise UserError(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RUN: Final = "The run"
 _SHAPE, _LOSS, _TEXTS = "The model (presets)", "The loss", "The corpus"
 MOST: Final = 2**31 - 1
-"""What libraries can count to."""
+"""The largest integer that the libraries take."""
 Count = Annotated[int, Interval(1, MOST)]
 Positive = Annotated[float, Interval(0, closed="right")]
 NotNegative = Annotated[float, Interval(0, MOST)]
@@ -227,7 +227,7 @@ class TrainingSettings:
             elif isinstance(value, Mapping):
                 value = dict(value)
             out[each.name] = value
-        del out["data"]  # where the files lie is not what they are: the fingerprint is
+        del out["data"]  # the fingerprint identifies a corpus, not its path
         return json.loads(json.dumps(out))  # tuples become lists here, as they will in the file
 
 
@@ -293,5 +293,5 @@ class TrainKeywords(TrainingSettings):
 
 
 def base_fields(settings: TrainingSettings) -> Json:
-    """What an extension of the settings has of `TrainingSettings`."""
+    """The fields of an extension that belong to `TrainingSettings`."""
     return {each.name: getattr(settings, each.name) for each in dataclasses.fields(TrainingSettings)}

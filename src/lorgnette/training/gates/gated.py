@@ -1,4 +1,4 @@
-"""Training a model and its gates together: what the Trainer must do for parameters that are not the model's."""
+"""Train a model and its gates together: what the Trainer has to do for parameters outside the model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -66,7 +66,7 @@ class _Steps(TrainerCallback):
         gradient = self.trainer.gates.log_alpha.grad
         if gradient is None:
             return
-        if args.world_size > 1:  # nobody else averages what is not the model's
+        if args.world_size > 1:  # DDP averages only the gradients of the model's parameters
             torch.distributed.all_reduce(gradient)
             gradient /= args.world_size
         if args.max_grad_norm:

@@ -176,7 +176,7 @@ class PruningSettings(TrainingSettings):
         self._refuse_idle()
 
     def _refuse_sweep(self, shares: Sequence[float]) -> None:
-        """Everything that would be wrong with one of the runs."""
+        """Refuse settings that are wrong for any of the runs."""
         other = next((name for name in ("keep", "size", "speed", "weight") if getattr(self, name) is not None), None)
         if other is not None:
             raise UserError(f"`sweep` and `{other}` both say how small the model is to become: use one of them.")
@@ -248,12 +248,12 @@ class PruningSettings(TrainingSettings):
 
     @property
     def budget(self) -> bool:
-        """Whether it is said how much is to remain."""
+        """Whether the settings fix how much remains (a share, a size or a speed), rather than λ."""
         return self.keep is not None or self.size is not None or self.speed is not None
 
     @property
     def counts_heads(self) -> bool:
-        """Whether it is heads that are counted: with λ, and with a share of the heads alone."""
+        """Whether the budget counts heads: with λ, and with a share of the heads alone."""
         alone = self.only is not None and tuple(self.only) == ("heads",)
         return not self.budget or (alone and self.keep is not None)
 
@@ -290,7 +290,7 @@ class PruningSettings(TrainingSettings):
             "scratch",
             "sweep",
             "seeds",
-        ):  # what is done with it may change
+        ):  # options about the output may differ
             del own[name]
         own |= {name: None if (given := own[name]) is None else list(given) for name in ("stacks", "only")}
         return {**training, "pruning": own}

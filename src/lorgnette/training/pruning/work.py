@@ -1,4 +1,4 @@
-"""What one pruning has at hand."""
+"""The state that the steps of one pruning share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from lorgnette.training.pruning.settings import PruningSettings
 
 @dataclass
 class Work:
-    """What one pruning has at hand: `root` keeps what an interrupted one leaves."""
+    """The settings, prepared texts and removable heads of one pruning; `root` keeps what an interrupted run leaves."""
 
     settings: PruningSettings
     ready: Prepared
     root: Path
     heads: Mapping[Site, Sequence[int]]
-    """Those that could go."""
+    """The heads that may be removed."""
     tuned: dict[int, Score] = field(default_factory=dict)
-    """Scores of the whole model by the epochs that it was trained for."""
+    """Scores of the whole model, by the number of epochs of its fine-tuning."""
     notes: list[str] = field(default_factory=list)

@@ -66,7 +66,7 @@ def _generated(
     lengths = torch.tensor([len(one) for one in sources], device=model.device)
     mask = (torch.arange(width, device=model.device) < lengths[:, None]).long()
     config = copy.deepcopy(model.generation_config)
-    # The checkpoint's own length and beam are for its users; here they are what was asked for.
+    # Override the length and the beams of the checkpoint's generation config.
     most = max(_cap(one, longest) for one in sources)
     config.update(num_beams=beams, do_sample=False, max_new_tokens=None, max_length=most)
     if beams == 1:

@@ -1,4 +1,4 @@
-"""The Trainer of a translation model: loss and accuracy per token of the reference, BLEU where it is asked for."""
+"""The Trainer of a translation model: loss and accuracy per token of the reference, and BLEU on request."""
 
 from collections.abc import Callable
 from typing import Any
