@@ -84,7 +84,7 @@ class Centring:
         return [centred(some, mean[:, None, : some.shape[-1]]) for some, mean in each]
 
     def mark(self, result: Result) -> Result:
-        """The result, which says that values were centred."""
+        """The result, marked as one of centred values."""
         result.data.attrs |= {CENTRED: True} if self.on else {}
         return result
 

@@ -181,7 +181,7 @@ class Moments(Part["_Held"]):
             return
         where = [torch.from_numpy(numbers).to(state.device) for numbers in np.ix_(*axes)]
         place: tuple[slice | Tensor, ...] = (_EVERY, *where)
-        new = state.clone()  # replaced, not changed: who holds the old one can go back
+        new = state.clone()  # replaced, not changed in place: whoever holds the old tensor can restore it
         new[place] = _added(state[place], value, weight)
         setattr(self.lens, self.state, new)
 
@@ -210,7 +210,7 @@ class Moments(Part["_Held"]):
         return (*(() if self.places is None else self.places.dims), *self.axes)
 
     def labels(self) -> dict[str, Labels]:
-        """The labels of the axes of what `cells` gives."""
+        """The labels of the axes of the arrays that `cells` returns."""
         return dict(self.axes) if self.places is None else self.places.labels(self.axes)
 
     def weights(self) -> dict[str, xr.DataArray]:

@@ -48,7 +48,7 @@ class Part(Generic[T]):
         self.held = []
 
     def kind_of(self, item: T) -> Hashable:
-        """Equal for items that `take` can take in together."""
+        """A key that is equal for items which `take` can process together."""
         return None
 
     def take(self, items: Sequence[T]) -> None:

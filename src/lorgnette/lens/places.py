@@ -1,4 +1,4 @@
-"""Places that the cells of an array stand for: every head of every site, every site, or others like these."""
+"""What the cells of an array belong to: every head of every site, every site, or heads taken together."""
 
 import math
 from collections.abc import Mapping, Sequence

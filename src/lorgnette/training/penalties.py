@@ -17,7 +17,7 @@ from lorgnette.errors import UserError, near
 from lorgnette.statistics.entropy import entropy, normalised_entropy
 from lorgnette.types import Json
 
-row_entropy = entropy  # the names under which fosse2023 imports them
+row_entropy = entropy  # fosse2023 imports them under these names
 __all__ = ["as_distribution", "kl_divergence", "mean_over", "normalised_entropy", "row_entropy", "soft_jaccard"]
 
 SMALLEST = 1e-10

@@ -119,7 +119,7 @@ def train(
             raise KeyboardInterrupt(f"interrupted{what}.") from interrupt
         except UserError:
             if together.is_main_process and run.checkpoint() is None:
-                cleared(run.work)  # it can no longer be resumed
+                cleared(run.work)  # no checkpoint to resume from
             raise
         together.wait_for_everyone()
     return Trained.load(settings.folder)

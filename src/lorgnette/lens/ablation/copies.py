@@ -9,7 +9,7 @@ from lorgnette.attending import Call, Site, Tap
 from lorgnette.texts.batch import Batch
 
 TOKENS = 4096
-"""Copies of a batch, each with another head replaced, run together up to so many tokens; on a GPU 16 times as many."""
+"""The most tokens of copies of a batch, each with another head replaced, that run together; on a GPU 16 times that."""
 
 
 def copies_together(batch: Batch) -> int:

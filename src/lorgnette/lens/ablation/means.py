@@ -18,7 +18,7 @@ from lorgnette.subject.knockout import mean_outputs
 from lorgnette.texts.batch import Batch
 
 Ablation = Literal["mean", "zero"]
-"""What stands in for a head that is taken away: its mean over the corpus, or nothing."""
+"""What replaces the output of an ablated head: its mean over the corpus, or zero."""
 Means = Mapping[Site, Float[Tensor, "head dim"]]
 
 
@@ -59,7 +59,7 @@ def means_in(results: Mapping[str, Result], subject: Subject) -> Means:
 
 
 def replacements(lens: Lens, ablation: str, means: Means | None) -> Means | None:
-    """What stands in for the heads, None for zero; refused where means are wanted that nobody has measured."""
+    """The replacements of the heads' outputs, None for zero; a `UserError` if the means were not measured."""
     if ablation == "mean" and means is None:
         raise UserError(
             f"The lens {lens.name!r} replaces heads by their means over the corpus, which have not been measured: use "

@@ -122,7 +122,7 @@ class _OneSite:
 
 
 def _replayed(layer: nn.Module, output: Any) -> Any:
-    """Let a layer give this output instead of running; the function returned undoes it."""
+    """Make a layer return this output instead of running; the returned function undoes it."""
     return run_as(layer, lambda *arguments, **keywords: output)
 
 
@@ -135,7 +135,7 @@ def _copied(output: Any, texts: int, copies: int) -> Any:
 
 
 def _by_text(output: Tensor | tuple[Tensor | None, ...], texts: int) -> bool:
-    """Whether the state that a layer gives has a row for each text: patches of several pictures may be in one row."""
+    """Whether the output of a layer has a row for each text: patches of several pictures may share a row."""
     state = output[0] if isinstance(output, tuple) else output  # what follows, such as a cache, may be None
     return state is not None and len(state) == texts
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def predicted_words(word: Int[Tensor, " query"]) -> Int[Tensor, " query"]:
-    """The word that each decoder row predicts, from the words that the rows read: those of the row behind.
+    """The word that each decoder row predicts, given the word of the token that each row reads: that of the next row.
 
     The last row predicts the end of the sentence, which is no word.
     """

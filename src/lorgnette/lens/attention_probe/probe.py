@@ -111,7 +111,7 @@ def loss(probe: nn.Module, texts: Sentences) -> Float[Tensor, ""]:
 
 
 def trained(probe: nn.Module, batches: Sequence[Sentences], *, rate: float, steps: int, seed: int) -> nn.Module:
-    """Adam for so many steps, one batch each, shuffled anew when all have been used; what is looked at is frozen."""
+    """`steps` steps of Adam, one batch each, reshuffled after every epoch; the model under study is frozen."""
     probe = probe.double()
     generator = torch.Generator().manual_seed(seed)
     with torch.enable_grad():

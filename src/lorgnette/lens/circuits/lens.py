@@ -106,7 +106,7 @@ class Circuits(Lens):
         for name, text in _DESCRIPTIONS.items():
             if name in variables:
                 variables[name].attrs["description"] = text
-                if variables[name].dtype.kind == "f":  # what is not there is missing, not wrong
+                if variables[name].dtype.kind == "f":  # missing values have a count of 0
                     variables[f"{name}_count"] = variables[name].notnull().astype("int64")
         return self.result(variables)
 

@@ -25,7 +25,7 @@ _DESCRIPTIONS = {
 
 
 class Composition(Lens):
-    """Which parts of the residual stream make a head look where it looks: its scores, split exactly at both ends.
+    """Which parts of the residual stream decide where a head attends: its scores, split exactly by query and by key.
 
         advantage    Σ_j (α_ij − 1/n_i) s_ij,  s_ij = scale ⟨q_i, k_j⟩         n_i keys that query i may see
         query        Σ_j (α_ij − 1/n_i) scale ⟨q_i^a, k_j⟩                     q_i = Σ_a q_i^a

@@ -62,7 +62,7 @@ def representative_cosines(
     cosines = (units @ units[chosen].T).clamp(-1, 1)
     if not keep:
         cosines[chosen, torch.arange(len(chosen))] = torch.nan
-    # Equal vectors must tie, whatever their last bit.
+    # Equal vectors must tie, so rounding must not tell them apart.
     return cosines.round(decimals=12)
 
 

@@ -200,7 +200,7 @@ class _Tasks(NamedTuple):
     kinds: Float[Tensor, "mention kind"]
     counts: Float[Tensor, " kind"]
     rules: Float[Tensor, "rule kind"]
-    with_subjects: bool  # somebody says which words are subjects
+    with_subjects: bool  # annotations say which words are subjects
 
 
 def _tasks(example: Example, visible: Bool[Tensor, " word"]) -> tuple[_Tasks | None, tuple[int, int, int]]:

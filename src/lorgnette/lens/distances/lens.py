@@ -92,7 +92,7 @@ class Distances(Lens):
                 queries, keys = batch.queries(calls[0].site), batch.keys(calls[0].site)
                 sides = zip(queries.on_host.mask, keys.on_host.mask, strict=True)
                 for text, (queries, keys) in enumerate(sides):
-                    if queries.any() and keys.any():  # a text without a translation has nothing to say of the decoder
+                    if queries.any() and keys.any():  # a text without a translation has no numbers for the decoder
                         self._compare(calls, text, queries.nonzero()[:, 0], keys.nonzero()[:, 0])
         self.recorder = Recorder(_lean)
 

@@ -78,7 +78,7 @@ class _HeldWrites:
                 self.values.append(stream.given[event.site].detach())
 
     def without(self, batch: Batch, writer: Writer) -> _WhatIsRead:
-        """What a pass reads without one writer, which gives its mean, or nothing."""
+        """What is read in a pass in which one writer is replaced, by its mean or by zero."""
         subject, changed = self.stream.subject, self._changed(writer)
         at, outputs = 0, dict[Site, Tensor]()
 
@@ -101,7 +101,7 @@ class _HeldWrites:
         return _WhatIsRead(recorder.records, outputs, logits)
 
     def _changed(self, writer: Writer) -> tuple[int, Tensor]:
-        """Where the writer writes, and what it gives beyond what stands in for it."""
+        """Where the writer writes, and its output minus the replacement."""
         piece = next(piece for piece in self.stream.pieces if writer in piece.writers)
         way = "feed_forward" if writer.kind == "feed_forward" else "heads"
         at = next(
@@ -144,7 +144,7 @@ def _read(before: Call, after: Call, way: str, head: int) -> Float[Tensor, "batc
 
 
 def _with_output(stream: EdgeStream, batch: Batch, site: Site, output: Tensor) -> Tensor:
-    """The logits of a pass in which a feed-forward part gives this."""
+    """The logits of a pass in which a feed-forward part has this output."""
     module = stream.last_module[site]
     before = [event.site for event in stream.events if event.way == "feed_forward"]
     calls: Iterator[Site] = iter([other for other in before if other and stream.last_module[other] is module])

@@ -1,4 +1,4 @@
-"""What every writer gives in the mean over a corpus: what stands in for it where it is taken away."""
+"""The mean output of every writer over a corpus, which replaces it when it is ablated."""
 
 from collections.abc import Mapping
 from typing import ClassVar

@@ -14,7 +14,7 @@ from lorgnette.subject import Subject
 
 
 class OutputLayer:
-    """Watches the model's output layer during a pass: are the logits just what it gives?"""
+    """Watches the model's output layer during a pass, to see whether the logits are its output unchanged."""
 
     def __init__(self, subject: Subject) -> None:
         found = getattr(subject.model, "get_output_embeddings", lambda: None)()
@@ -46,7 +46,7 @@ class OutputLayer:
 
 @dataclass(frozen=True)
 class Answers:
-    """An output layer that gives the logits of two tokens at each position: those that a goal asks for."""
+    """An output layer that computes only two logits at each position: those of the goal's two tokens."""
 
     layer: nn.Linear
     goal: Goal

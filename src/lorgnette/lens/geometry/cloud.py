@@ -167,7 +167,7 @@ class Clouds(Part[_Held]):
         return len(set(sites)) == len(sites) and [(site, kind) for site, kind, _ in clouds] == whole
 
     def _take(self, held: Sequence[_Held]) -> tuple[Tensor, Tensor]:
-        """Add the sums of clouds of one shape; gives what holds within the texts of each, [cloud text head what]."""
+        """Add the sums of clouds of one shape; returns the numbers within texts, [cloud text head what]."""
         texts, (*_, heads, dim) = held[0].texts, held[0].directions.sums.shape
         whole = Directions(
             *(torch.cat([getattr(one.directions, name) for one in held], 1) for name in ("sums", "counts"))

@@ -38,7 +38,7 @@ def second_moment(
 
 
 def mirrored(lower: Float[Tensor, "*batch dim dim"]) -> Float[Tensor, "*batch dim dim"]:
-    """The symmetric matrix of which this is the lower triangle."""
+    """The symmetric matrix with this lower triangle."""
     return lower.tril() + lower.tril(-1).mT
 
 

@@ -150,7 +150,7 @@ class Geometry(Lens):
             self.at_random: HashSample = HashSample(self, "random", columns, size=1000, strata=stacks, each=1)
 
     def _chosen(self, subject: Subject, shapes: VectorSizes, states: int) -> bool | Literal["states"]:
-        """Of which vectors covariances are kept: as asked for, or what fits whatever machine this is."""
+        """Which covariances are kept: those that the option names, or those that fit into `MOST_MEMORY`."""
         of_states = states * shapes.width**2 * 8
         of_heads = len(self.sites) * len(VECTORS) * (self.heads * shapes.dim) ** 2 * 8
         sizes: dict[bool | Literal["states"], int] = {True: of_states + of_heads, "states": of_states, False: 0}
@@ -187,7 +187,7 @@ class Geometry(Lens):
         return tokens.ordinary | (tokens.mask & tokens.categories["cls"]) if self.specials else tokens.ordinary
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Take in the hidden states, now that they are all there."""
+        """Add the hidden states, which are complete after the pass."""
         with torch.no_grad():
             for stack, tokens, states in sides(batch, hidden_states(outputs, self.causal)):
                 embedded, counting = tokens.ordinary, self._counting(tokens)

@@ -243,7 +243,7 @@ class Norms(Lens):
         return slice(at[0], at[-1] + 1) if at == list(range(at[0], at[0] + len(at))) else at
 
     def _layers(self, read: Readings, present: Tensor, count: Tensor) -> None:
-        """What all heads give together: norms by kind, expansion."""
+        """Numbers of the sum over heads: norms by kind, expansion."""
         if found := read.received():
             nothing = torch.zeros_like(found["attn_n"])
             received = torch.stack([found.get(name, nothing) for name in VARIANTS], 1)

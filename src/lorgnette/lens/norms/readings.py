@@ -1,4 +1,4 @@
-"""What a batch gives at each site, held until the batch is through: sites that are alike are computed together."""
+"""The numbers of a batch at each site, held until the pass ends, so that sites of one shape are computed together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -45,7 +45,7 @@ class ProbeItems:
 def probed(
     train: ProbeItems, test: ProbeItems, *, recipes: Mapping[str, Recipe], seeds: Sequence[int]
 ) -> dict[str, xr.DataArray]:
-    """Everything about one label; missing (count 0) where a part is empty or there is but one label to learn."""
+    """All numbers of one label; missing (count 0) if a part is empty or has a single class."""
     names = train.label.unique()
     learnable = len(names) > 1 and len(test) > 0
     out = _ProbeTable(list(recipes), len(train.vectors), len(seeds), learnable)

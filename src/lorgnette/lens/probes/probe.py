@@ -43,7 +43,7 @@ class TrainedProbes:
     scale: Float[Tensor, "layer 1 width"]
     parameters: tuple[Tensor, ...]  # [seed layer …]
     converged: Bool[Tensor, " layer"] | None = None
-    """Whether a linear probe is at the minimum; of others that cannot be told."""
+    """Whether a linear probe has reached the minimum; unknown for other probes."""
 
     def predict(self, vectors: Vectors, block: int = 8192) -> Int[Tensor, "seed layer item"]:
         """The likeliest label."""

@@ -110,7 +110,7 @@ def _fitted(
 
 
 def wanted(settings: PruningSettings, heads: Mapping[Site, Sequence[int]]) -> int:
-    """How many of the heads that could go are to stay."""
+    """How many of the removable heads to keep."""
     assert settings.keep is not None
     return max(1, round(settings.keep * sum(map(len, heads.values()))))
 

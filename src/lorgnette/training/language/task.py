@@ -25,7 +25,7 @@ from lorgnette.training.translation.trainer import TokenTally, TranslationTraine
 from lorgnette.types import Json, PreTrainedModel
 
 LONGEST = 512
-"""Texts are cut to so many tokens where nothing else was asked for."""
+"""The default length, in tokens, that texts are cut to."""
 
 
 class LanguageModel(PretrainedBuilder):
@@ -94,7 +94,7 @@ class PreparedTexts(Prepared):
         return None if self.parts.test is None else Items(self.reader, self.parts.test, longest_first=True)
 
     def likelihoods(self, model: PreTrainedModel, items: Items, numbers: Sequence[int] | None = None) -> Likelihoods:
-        """What a model gives to some texts."""
+        """The likelihoods that a model assigns to some texts."""
         collate, rows = self.trainer_parts()["data_collator"], []
         model.eval()
         with torch.inference_mode():

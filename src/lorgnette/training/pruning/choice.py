@@ -26,7 +26,7 @@ from lorgnette.types import Json, PreTrainedModel
 
 KEPT = "parts.json"
 TRIES = 4
-"""How often the limit is tightened until the measured speed is what was asked for."""
+"""How often the limit may be tightened to reach the wanted speed."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Choice:
 
 
 def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[str, Tensor]) -> Choice:
-    """Train gates on all parts under the budget (or rank the parts), and remove what the limit does not leave."""
+    """Train gates on all parts under the budget (or rank the parts), and remove the parts beyond the limit."""
     settings, ready, root, parts = work.settings, work.ready, work.root, budget.parts
     gates = PartGates(
         parts, budget.limit, steps=steps_of(settings.training, ready), temperature=settings.temperature
@@ -75,12 +75,12 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
 
 
 def _precision(work: Work, whole: PreTrainedModel) -> torch.autocast:
-    """What ranks parts is measured in the precision of the training."""
+    """Measure the ranking in the precision of the training."""
     return torch.autocast(whole.device.type, torch.bfloat16, enabled=work.settings.bf16)
 
 
 def teacher_of(settings: PruningSettings, whole: PreTrainedModel) -> Teacher | None:
-    """The model as it was, if the rest is to learn from it."""
+    """The original model, if the pruned one is to learn from it."""
     return Teacher(plain_copy(whole), settings.distil) if settings.distil > 0 and settings.train != "none" else None
 
 
@@ -112,7 +112,7 @@ def _measured(
 
 
 def _doubts(gates: PartGates) -> list[str]:
-    """Notes on what the gates have not decided."""
+    """A note if the gates have left more open than the budget allows."""
     excess = float(gates.excess().detach())
     if excess <= 0.01:
         return []

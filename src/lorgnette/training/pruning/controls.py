@@ -83,7 +83,7 @@ class ChoiceControls(Controls):
 
     magnitude: float = float("nan")
     free: float | None = None
-    """where equal sizes were asked for: the best choice without that condition"""
+    """with `uniform`: the best choice without equal sizes"""
 
     def record(self) -> Json:
         return super().record() | {"magnitude": self.magnitude, "free": self.free}

@@ -41,7 +41,7 @@ def without_heads(
 
 
 def _closed(work: Work, gates: HeadGates) -> dict[Site, list[int]]:
-    """The heads whose gate is not closed; what is doubtful about it becomes a note."""
+    """The heads whose gates are open; notes say where the two rules disagree, or that no gate closed."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         heads_left = gates.remaining_heads(work.settings.rule)

@@ -165,7 +165,7 @@ def prepare_pairs(settings: TrainingSettings, parts: Parts) -> PreparedPairs:
 
 
 def pairs_of(settings: TrainingSettings, parts: Parts, made: Any, reader: PairReader) -> PreparedPairs:
-    """The same with a model and a reader that are there."""
+    """The same with a model and a reader that exist already."""
     notes = list(parts.notes)
     train, validation = Items(reader, parts.train), Items(reader, parts.validation, longest_first=True)
     for items, which in ((train, "training"), (validation, "validation")):
