@@ -49,7 +49,6 @@ templates_path: list[str] = []
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented_params"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True}
 add_module_names = False

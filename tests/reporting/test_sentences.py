@@ -8,6 +8,7 @@ from scipy.stats import false_discovery_control, t
 from tiny import EXAMPLES, TREEBANK, classifier, marian
 
 import lorgnette as lo
+from lorgnette.errors import UserError
 from lorgnette.lens.rationales.lens import pairs_tested
 from lorgnette.reporting import figures_of, findings
 from lorgnette.results import Result
@@ -82,6 +83,16 @@ def test_relevance(results):
     assert found.numbers["against"] == int((false_discovery_control(p) < 0.05).sum())
     assert found.numbers["heads"] == 12
     assert found.numbers["share"] == results["relevance"].data["layer_share"].max().item()
+
+
+def test_a_variable_without_layers_is_drawn_as_in_the_report(results):
+    rationales = results["rationales"]
+    drawn = rationales.plot("score").chart.to_dict()
+    assert "comprehensiveness" in str(drawn)
+    with pytest.raises(UserError, match=r"'texts' of the lens 'rationales' has no layers.*the report draws score"):
+        rationales.plot("texts")
+    with pytest.raises(UserError, match="leave out measure"):
+        rationales.plot("score", measure="auprc")
 
 
 def test_rationales(results):

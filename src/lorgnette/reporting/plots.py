@@ -1,7 +1,7 @@
 """What `plot()` draws of a result, of one head in one text, and of a training."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import altair as alt
@@ -10,6 +10,7 @@ import xarray as xr
 from lorgnette.axes import HEAD, KEY, LAYER, QUERY, STACK, STEP, Selected
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import titled, weight
+from lorgnette.figures.figure import Figure
 from lorgnette.figures.plot import Plot
 from lorgnette.figures.variables import states_as_layers, variable_figure
 from lorgnette.reporting.contents import figures_of
@@ -35,8 +36,23 @@ def result_plot(result: Result, variable: str | None = None, **selection: Select
             raise UserError(f"The lens {result.lens!r} has no variable by layer to plot.")
         return Plot.below_each_other(figures, origin)
     states = states_as_layers(result)
-    figure = variable_figure(states if variable in states.data else result, variable, None, **selection)
+    source = states if variable in states.data else result
+    if variable in source.data and LAYER not in source.data[variable].dims:
+        figure = _own_figure(result, variable, selection)
+    else:
+        figure = variable_figure(source, variable, None, **selection)
     return Plot.below_each_other({figure.title: figure.chart}, f"{origin}, {figure.title}")
+
+
+def _own_figure(result: Result, variable: str, selection: Mapping[str, Selected]) -> Figure:
+    """The report's figure of a variable that has no layers, such as the scores of explanations."""
+    figures = {figure.name: figure for figure in figures_of(result)}
+    if variable not in figures:
+        known = f"; the report draws {', '.join(figures)}" if figures else ""
+        raise UserError(f"{variable!r} of the lens {result.lens!r} has no layers and cannot be drawn by layer{known}.")
+    if selection:
+        raise UserError(f"{variable!r} has no layers and is drawn whole: leave out {', '.join(selection)}.")
+    return figures[variable]
 
 
 def trace_plot(
