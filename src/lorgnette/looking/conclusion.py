@@ -13,10 +13,9 @@ from lorgnette.lens.base import Lens
 from lorgnette.lens.whole_model import WholeModel
 from lorgnette.lens.whole_model import attributes as attributes_of
 from lorgnette.looking.driver import looks
-from lorgnette.looking.texts import Counts, fingerprint_of, same_id
+from lorgnette.looking.texts import Counts, TokenizedTexts, same_id
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
-from lorgnette.subject import Subject
 
 
 def concluded(
@@ -88,21 +87,20 @@ def name_of(corpus: Any) -> str:
 
 
 def provenance_of(
-    subject: Subject, corpus: Any, counts: Counts, weights: str, seed: int | None = None, command: str | None = None
+    texts: TokenizedTexts, counts: Counts, weights: str, seed: int | None = None, command: str | None = None
 ) -> Provenance:
+    subject, corpus = texts.subject, texts.corpus
     notes = counts.notes()
     if subject.attending is not None:
         notes.append(subject.attending)
     if subject.missing:
         notes.append(f"missing from the checkpoint, and skipped: {', '.join(subject.missing)}")
-    if skipped := getattr(corpus, "skipped", None):
-        notes.append(f"{len(skipped)} items of the corpus were skipped: {', '.join(map(str, skipped[:10]))}")
     return Provenance(
         model=subject.name,
         model_class=type(subject.model).__name__,
         weights_hash=weights,
         corpus=name_of(corpus),
-        corpus_fingerprint=fingerprint_of(corpus),
+        corpus_fingerprint=texts.fingerprint,
         split=getattr(corpus, "split", None),
         texts=counts.texts,
         tokens=counts.tokens,

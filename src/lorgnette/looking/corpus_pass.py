@@ -1,10 +1,10 @@
 """One pass of lenses over the texts of a corpus: batches, states that are kept, interruptions, processes."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 
@@ -20,8 +20,9 @@ from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.progress import progress_bar
 from lorgnette.looking.resume import BEFORE, LOOK, UNFINISHED, Keeper
-from lorgnette.looking.texts import ALL_TEXTS, Counts, Share, TextSet, TokenizedTexts, UniqueIds, batches
+from lorgnette.looking.texts import Counts, Share, TextSet, TokenizedTexts, UniqueIds, batches
 from lorgnette.models.switching import evaluating
+from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.sides import Encoded
 from lorgnette.types import Json
 
@@ -45,6 +46,18 @@ def alone(out: str | os.PathLike[str] | None, ranks: ProcessRank) -> AbstractCon
     return locked(hidden(out, UNFINISHED), f"Another run is writing to {out}. Wait for it, or choose another folder.")
 
 
+def read_together(texts: TokenizedTexts, ranks: ProcessRank) -> None:
+    """Have the processes read for the fingerprint what is theirs of a corpus in parts, and refuse different corpora."""
+    if ranks.world == 1:
+        return
+    if isinstance(texts.corpus, Corpus) and len(parts := texts.corpus.parts) > 1:
+        mine = [(place, parts[place].fingerprint()) for place in range(ranks.rank, len(parts), ranks.world)]
+        texts.corpus.identify(print for _, print in sorted(chain.from_iterable(ranks.from_all(mine))))
+    known = ranks.from_all(texts.fingerprint)
+    if len(set(known)) > 1:
+        raise UserError("The processes do not read the same corpus. Give all of them the same texts, under one name.")
+
+
 def passed(
     texts: TokenizedTexts,
     lenses: Sequence[Lens],
@@ -64,11 +77,8 @@ def passed(
         if setting.resume:
             passes.analysed, done = keeper.restore(lenses)
         ranks.from_all(None)  # nobody writes before everybody has read
-    size, part = text_count(texts.corpus), Share(ranks.rank + 1, ranks.world)
-    share = texts.share or ALL_TEXTS
-    mine = share.split(part.number, part.of)
-    total = None if size is None else len(mine.numbers(size))
-    bars = progress_bar("looking", total, enabled=setting.progress and ranks.first)
+    part = Share(ranks.rank + 1, ranks.world)
+    bars = progress_bar("looking", texts.expected(part), enabled=setting.progress and ranks.first)
     with bars as bar:
         bar(passes.analysed.counts.texts, passes.analysed.counts.tokens, skipped=True)
         _through(texts, texts.left(done, part), passes, setting, keeper, bar, unique_ids=unique_ids)
@@ -76,16 +86,24 @@ def passed(
     if keeper is not None and (ranks.world > 1 or name != LOOK):
         # Another process may be lost; and who interrupts the next pass does not want to repeat this one.
         keeper.keep_if_possible(lenses, passes.analysed)
-    every = ranks.from_all((passes.analysed.counts, len(passes.analysed.numbers), passes.driver.paths))
-    counts = Counts.total(one for one, _, _ in every)
+    passes.analysed.counts.skipped = list(getattr(texts.corpus, "skipped", ()))
+    found = (passes.analysed.counts, len(passes.analysed.numbers), texts.own or 0, texts.size, passes.driver.paths)
+    every = ranks.from_all(found)
+    counts = Counts.total(one[0] for one in every)
     if counts.texts == 0 and texts.share is None:  # a shard may have none, if texts are few
         raise UserError(f"The corpus {name_of(texts.corpus)!r} has no texts to analyse.")
-    _refuse_lost(sum(number for _, number, _ in every), len(share.numbers(texts.size or 0)))
-    return counts, keeper, {path for _, _, paths in every for path in paths}
+    _, analysed, own, sizes, paths = zip(*every, strict=True)
+    if len(set(sizes)) > 1:
+        raise UserError(
+            f"The processes read corpora of different sizes ({', '.join(map(str, sizes))} texts). Give all of them the "
+            "same texts."
+        )
+    _refuse_lost(sum(analysed), sum(own))
+    return counts, keeper, {path for some in paths for path in some}
 
 
 def _refuse_lost(analysed: int, texts: int) -> None:
-    """Every text is in the states of one process: of no process if they do not see the same files."""
+    """Every text is in the states of one process."""
     if analysed != texts:
         raise UserError(
             f"The states hold {analysed:,} texts, and the corpus has {texts:,}: the saved states are not those of all "
@@ -133,7 +151,7 @@ def prepare(texts: TokenizedTexts, lenses: Sequence[Lens], setting: Setting, nam
     rounds = [*rounds_before(texts.subject, lenses), lenses]
     for number, (needed, after) in enumerate(pairwise(rounds), 1):
         counts, _, _ = passed(texts, needed, setting, f"{BEFORE}_" * (len(rounds) - 1 - number) + name)
-        results = concluded(needed, provenance_of(texts.subject, texts.corpus, counts, setting.weights), (), None)
+        results = concluded(needed, provenance_of(texts, counts, setting.weights), (), None)
         for lens in waiting(after):
             lens.take(results)
 
@@ -165,11 +183,6 @@ def _saved_if_interrupted(keeper: Keeper | None, passes: Passes, out: str | os.P
 def _ids(lenses: Sequence[Lens]) -> list[str]:
     """The ids of the texts that were analysed before the run was interrupted."""
     return next((lens.per_text.ids() for lens in lenses if lens.per_text is not None), [])
-
-
-def text_count(corpus: object) -> int | None:
-    """How many texts there are, or can be at most, where that is known without reading them."""
-    return len(corpus) if isinstance(corpus, Sized) else getattr(corpus, "most", None)
 
 
 def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str) -> Json:

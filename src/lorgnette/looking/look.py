@@ -17,7 +17,7 @@ from lorgnette.looking.choosing import (
     with_needed,
 )
 from lorgnette.looking.conclusion import computed_of, concluded, provenance_of, tell_notes
-from lorgnette.looking.corpus_pass import Setting, alone, passed, prepare, text_count
+from lorgnette.looking.corpus_pass import Setting, alone, passed, prepare, read_together
 from lorgnette.looking.driver import refuse_odd_keep, refuse_used
 from lorgnette.looking.passes import Passes, memory_given_back
 from lorgnette.looking.processes import ProcessRank
@@ -28,7 +28,7 @@ from lorgnette.looking.texts import (
     Share,
     Texts,
     TokenizedTexts,
-    fingerprint_of,
+    text_count,
 )
 from lorgnette.models.switching import evaluating
 from lorgnette.results import Results
@@ -130,7 +130,7 @@ def look(
     chosen = with_needed(chosen_lenses(lenses))
     whole = whole_model(texts, chosen, labels)
     corpus = texts.corpus
-    _refuse(subject, corpus, chosen, batch_tokens, resume)
+    _refuse(texts, chosen, batch_tokens, resume)
     refuse_odd_keep(keep)
     looking = [*chosen, *whole]
     for lens in looking:
@@ -143,6 +143,7 @@ def look(
     if shard is not None:
         about = Look.of(texts, looking, setting.weights, labels=labels, keep=keep, seed=seed, left_out=left_out)
         return analysed_shard(texts, chosen, whole, setting, about, command, first)
+    read_together(texts, ranks)
     run = Run(out, (weights, subject.precision, texts.fingerprint), texts.truncate, chosen)
     others = run.others()
     if resume and (done_before := run.finished()) is not None:
@@ -150,7 +151,7 @@ def look(
     with alone(out, ranks):
         prepare(texts, chosen, setting)
         counts, keeper, paths = passed(texts, looking, setting, unique_ids=keep is not None)
-        provenance = provenance_of(subject, corpus, counts, weights, seed, command)
+        provenance = provenance_of(texts, counts, weights, seed, command)
         results = concluded(chosen, provenance, whole, left_out, paths)
         if progress and ranks.first and command is None:  # the command line prints all notes with its table
             tell_notes(results)
@@ -161,13 +162,14 @@ def look(
     return results
 
 
-def _refuse(subject: Subject, corpus: Texts, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
+def _refuse(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:
     """Refuse what cannot be analysed before any work is done."""
     if not lenses:
         raise UserError("No lens was given. `lorgnette list lenses` lists them.")
-    if resume and fingerprint_of(corpus) is None:
+    if resume and texts.once:
         raise UserError("resume needs a corpus that can be identified: a Corpus, a list or a tuple of texts.")
     whole_number(batch_tokens, "batch_tokens", at_least=1)
+    subject = texts.subject
     if not subject.sites and not all("hidden states" in lens.reads for lens in lenses):
         raise UserError(f"{type(subject.model).__name__} {subject.name!r} has no attention to analyse.")
 

@@ -19,7 +19,7 @@ from lorgnette.looking.conclusion import concluded
 from lorgnette.looking.driver import refuse_used
 from lorgnette.looking.resume import refuse_unlike
 from lorgnette.looking.runs import Run
-from lorgnette.looking.shards import LensRecipe, Look, Shard, joined_provenance, round_before
+from lorgnette.looking.shards import LensRecipe, Look, Shard, foreign, joined_corpus, joined_provenance, round_before
 from lorgnette.looking.short_texts import chosen as chosen_texts
 from lorgnette.looking.short_texts import from_json
 from lorgnette.looking.texts import Counts
@@ -69,10 +69,11 @@ def merge(
     for lens in chosen:
         if lens.per_text is not None:
             lens.per_text.refuse_many(counts.texts)
-    run = Run(out, (look.weights, look.dtype, look.corpus), look.truncate, chosen)
+    origin = (look.weights, look.dtype, joined_corpus(shards))
+    run = Run(out, origin, look.truncate, chosen)
     others = run.others()
     if needy := waiting(chosen):
-        known = _round_before(look, before, first or shards[0].first, out)
+        known = _round_before(look, origin, before, first or shards[0].first, out)
         for lens in needy:
             lens.take(known)
     _take_in([*chosen, *whole], shards)
@@ -110,7 +111,7 @@ def _whole(shards: Sequence[Shard]) -> list[Shard]:
     first = next(shard for shard in shards if repr(shard.look) == usual)
     for shard in shards:
         if differences := first.look.differences(shard.look):
-            raise UserError(f"{shard} does not belong to the same look as {first}: it has {differences}.")
+            raise foreign(shard, first, differences)
     if first.look.library != __version__:
         raise UserError(
             f"The shards were written by Lorgnette {first.look.library}, and this is {__version__}. Merge them with "
@@ -189,6 +190,7 @@ def _refuse_other_lenses(lenses: Sequence[Lens], recipes: Sequence[LensRecipe]) 
 
 def _round_before(
     look: Look,
+    origin: tuple[str, str, str | None],
     before: Sequence[Lens],
     first: Results | str | os.PathLike[str] | None,
     out: str | os.PathLike[str] | None,
@@ -197,7 +199,7 @@ def _round_before(
         raise UserError("There was a round before these shards. Give its results, too (--first, first=…).")
     if out is not None and not isinstance(first, Results) and real(out) == real(first):
         raise UserError(f"{out} holds the round before, which this one does not replace. Choose another folder.")
-    return round_before(first, (look.weights, look.dtype, look.corpus), look.truncate, [before])[1]
+    return round_before(first, origin, look.truncate, [before])[1]
 
 
 def _made(recipe: LensRecipe) -> Lens:

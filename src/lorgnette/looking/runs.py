@@ -1,7 +1,5 @@
 """The folder of a run: what it already holds, and whether that comes from the same model and texts."""
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 from lorgnette.files import hidden
 from lorgnette.lens.base import Lens
 from lorgnette.lens.states import description
+from lorgnette.looking.texts import short_hash
 from lorgnette.results import Results
 from lorgnette.results.folder import INDEX, refuse_other_folder
 
@@ -29,7 +28,7 @@ class Run:
         self.origin: tuple[str, str, str | None] = origin
         self.known: bool = origin[2] is not None  # texts that can be read only once are never the same
         about = [*origin, truncate]
-        self.keys = {lens.name: _short([*about, description(lens)]) for lens in lenses} if self.known else {}
+        self.keys = {lens.name: short_hash([*about, description(lens)]) for lens in lenses} if self.known else {}
 
     def others(self) -> Results:
         """Results of other lenses in the folder, from the same model and texts; otherwise a `UserError`."""
@@ -61,7 +60,3 @@ class Run:
     def _saved(self) -> Results:
         assert self.folder is not None
         return Results.load(self.folder) if (self.folder / INDEX).is_file() else Results()
-
-
-def _short(about: Sequence[object]) -> str:
-    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]

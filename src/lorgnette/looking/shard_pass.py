@@ -34,14 +34,17 @@ def analysed_shard(
     looking: Sequence[Lens] = [*chosen, *whole]
     refuse_once(texts, chosen)
     earlier, done, before = rounds_before(texts.subject, chosen), 0, Results()
+    parts = texts.part_fingerprints()
     if first is not None:
         if not earlier:
             raise UserError("No lens of this look needs a first round: leave out --first.")
-        done, before = round_before(first, (about.weights, about.dtype, about.corpus), about.truncate, earlier)
+        done, before = round_before(
+            first, (about.weights, about.dtype, None if parts else about.corpus), about.truncate, earlier
+        )
     if done < len(earlier):
         looking = earlier[done]
         about = replace(about, needed=tuple(map(LensRecipe.of, looking)), rounds_left=len(earlier) - done)
-    there = None if setting.out is None else refuse_other(setting.out, about, texts.share)
+    there = None if setting.out is None else refuse_other(setting.out, about, texts.share, parts)
     if there is not None and setting.resume:
         return there
     for lens in waiting(looking):
@@ -49,15 +52,14 @@ def analysed_shard(
     with alone(setting.out, setting.ranks):
         counts, keeper, paths = passed(texts, looking, setting, unique_ids=about.keep is not None)
         states = {name: state.cpu() for name, state in states_of(looking).items()}
-        origin = provenance_of(texts.subject, texts.corpus, Counts(), about.weights, about.seed, command)
-        fingerprint = texts.fingerprint  # of a stream, known only now
         shard = Shard(
-            look=replace(about, corpus=fingerprint),
+            look=replace(about, corpus=texts.listing),  # of a stream, known only now
             share=texts.share,
             counts=counts,
-            provenance=replace(origin, corpus_fingerprint=fingerprint),
+            provenance=provenance_of(texts, Counts(), about.weights, about.seed, command),
             paths=tuple(sorted(paths)),
             digest=tensors_hash(states),
+            parts=parts,
             examples=() if texts.once or about.needed else tuple(map(as_json, short_texts(texts))),
             first=None if first is None or isinstance(first, Results) else os.path.abspath(first),
             states=states,

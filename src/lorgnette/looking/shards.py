@@ -22,6 +22,7 @@ from lorgnette.models.loading import tensors_hash
 from lorgnette.results import Results
 from lorgnette.results.folder import SCHEMA_VERSION, parsed, read
 from lorgnette.results.provenance import Provenance
+from lorgnette.texts.corpus import joined_fingerprint
 from lorgnette.types import Json
 
 FORMAT = "lorgnette-shard"
@@ -71,6 +72,7 @@ class Look:
     weights: str
     dtype: str
     corpus: str | None
+    """What the texts are known by; of a corpus in parts, which they are: what is in them is in `Shard.parts`."""
     truncate: bool
     labels: Json | None
     keep: str | None
@@ -103,7 +105,7 @@ class Look:
             library=__version__,
             weights=weights,
             dtype=texts.subject.precision,
-            corpus=texts.fingerprint,
+            corpus=texts.listing,
             truncate=texts.truncate,
             labels=None if labels is None else dict(labels),
             keep=keep,
@@ -140,6 +142,8 @@ class Shard:
     paths: tuple[str, ...]
     """How the statistics of rows were computed on a GPU."""
     digest: str
+    parts: Mapping[int, str] = field(default_factory=dict)
+    """Of a corpus in parts, files or shards of a data set: the fingerprints of those that it has read."""
     examples: tuple[Json, ...] = ()
     """Short texts of it that a page may show."""
     first: str | None = None
@@ -162,6 +166,7 @@ class Shard:
             "counts": asdict(self.counts),
             "provenance": self.provenance.to_dict(),
             "paths": list(self.paths),
+            "parts": list(self.parts.items()),
             "first": self.first,
             "examples": list(self.examples),
             "sha256": self.digest,
@@ -169,7 +174,7 @@ class Shard:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write it to a folder, whole or not at all; a folder with anything else is refused."""
-        refuse_other(folder, self.look, self.share)
+        refuse_other(folder, self.look, self.share, self.parts)
         with folder_written_whole(folder, lambda _: {HEADER, STATES}) as partial:
             save_file(dict(self.tensors()), partial / STATES)
             (partial / HEADER).write_text(json.dumps(self.about, indent=1), encoding="utf-8")
@@ -190,6 +195,7 @@ class Shard:
                 provenance=Provenance.from_dict(about["provenance"]),
                 paths=tuple(about["paths"]),
                 digest=about["sha256"],
+                parts=dict(about["parts"]),
                 examples=tuple(about["examples"]),
                 first=about["first"],
                 folder=folder,
@@ -222,7 +228,7 @@ def _damaged(folder: Path, error: object) -> UserError:
     return UserError(f"The shard {folder} is damaged ({why}). Move it away and run this shard again.")
 
 
-def refuse_other(folder: str | os.PathLike[str], look: Look, share: Share) -> Shard | None:
+def refuse_other(folder: str | os.PathLike[str], look: Look, share: Share, parts: Mapping[int, str]) -> Shard | None:
     """UserError if a folder holds anything but this shard of this look; the shard, if it holds it."""
     folder = Path(folder)
     recover(folder, lambda _: {HEADER, STATES})
@@ -235,7 +241,8 @@ def refuse_other(folder: str | os.PathLike[str], look: Look, share: Share) -> Sh
     there = Shard.open(folder)
     if there.share.number != share.number and there.share.of == share.of:
         raise UserError(f"{folder} holds shard {there.share}, not {share}; nothing was written. Choose another folder.")
-    if differences := look.differences(there.look):
+    differences = look.differences(there.look) or ("" if there.parts == parts else _DIFFERENCES["corpus"])
+    if differences:
         raise UserError(f"{folder} holds a shard of another look ({differences}). Choose another folder.")
     return there
 
@@ -246,8 +253,14 @@ def round_before(
     truncate: bool,
     rounds: Sequence[Sequence[Lens]],
 ) -> tuple[int, Results]:
-    """The merged results of an earlier round of this model and these texts, and how many rounds they are."""
+    """The merged results of an earlier round of this model and these texts, and how many rounds they are.
+
+    None for the texts: those of that round, because a shard does not know all; `merge` does, and compares them.
+    """
     results = first if isinstance(first, Results) else Results.load(first)
+    if origin[2] is None:
+        known = {result.provenance.corpus_fingerprint for result in results.values()}
+        origin = (*origin[:2], known.pop() if len(known) == 1 else None)
     name = "The first round" if isinstance(first, Results) else str(first)
     lacks: list[str] = []
     for done in range(len(rounds), 0, -1):
@@ -261,6 +274,24 @@ def round_before(
     )
 
 
+def joined_corpus(shards: Sequence[Shard]) -> str | None:
+    """What the texts of all shards are known by."""
+    parts: dict[int, tuple[str, Shard]] = {}
+    for shard in shards:
+        for place, fingerprint in shard.parts.items():
+            known, reader = parts.setdefault(place, (fingerprint, shard))
+            if known != fingerprint:
+                raise foreign(shard, reader, _DIFFERENCES["corpus"])
+    if not parts:
+        return shards[0].look.corpus
+    origin = shards[0].provenance
+    return joined_fingerprint((parts[place][0] for place in sorted(parts)), str(origin.corpus), origin.split)
+
+
+def foreign(shard: Shard, other: Shard, differences: str) -> UserError:
+    return UserError(f"{shard} does not belong to the same look as {other}: it has {differences}.")
+
+
 def joined_provenance(shards: Sequence[Shard], counts: Counts, command: str) -> Provenance:
     """The provenance of the numbers of all shards."""
     origins = [shard.provenance for shard in shards]
@@ -270,6 +301,7 @@ def joined_provenance(shards: Sequence[Shard], counts: Counts, command: str) -> 
         name: " and ".join(sorted({origin.versions.get(name, "?") for origin in origins})) for name in packages
     }
     fields["device"] = " and ".join(sorted({str(origin.device) for origin in origins}))
+    fields["corpus_fingerprint"] = joined_corpus(shards)
     fields |= {"texts": counts.texts, "tokens": counts.tokens, "truncated": counts.truncated, "command": command}
     fields.pop("created")
     notes = dict.fromkeys(note for origin in origins for note in origin.notes)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from itertools import takewhile
 
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.statistics.hashing import text_key
@@ -17,7 +16,7 @@ _SHORTEST, _LONGEST = 5, 40  # tokens
 def short_texts(texts: TokenizedTexts, count: int = COUNT) -> list[Example]:
     """The first short texts in the order of `chosen`; of a shard, those among its own. Few are tokenised for it."""
     found: list[Example] = []
-    first = [example for _, example in takewhile(lambda item: item[0] <= _READ, texts.examples())]
+    first = list(texts.first(_READ))
     for example in chosen(first, classified=texts.subject.labels is not None, count=len(first)):
         if len(found) == count:
             break

@@ -1,9 +1,11 @@
 """A corpus as one subject's tokens: read and tokenised once for all who want it."""
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, cycle, islice, repeat
+from math import gcd
 
 import numpy as np
 import torch
@@ -27,6 +29,9 @@ FIRST = {"cpu": 256, "cuda": 64}
 """Texts of the first window. On a GPU windows grow slowly, so that it soon has something to do, and does not run out of
 it while the texts of the next window are cut into tokens."""
 
+_FIRST_PARTS = 4
+"""Parts of a corpus that are opened to choose a few of its texts."""
+
 TOGETHER = 64
 """Texts that are handed to the tokenizer in one call."""
 
@@ -38,7 +43,10 @@ Texts = Corpus | Iterable[object] | Mapping[str, object] | str
 class Share:
     """The texts of a shard or of a process: number `number` of the corpus, counted from 1, and every `of`-th after it.
 
-    So nobody needs to know how many texts there are, and nobody tokenises those of the others.
+    So nobody needs to know how many texts there are, and nobody tokenises those of the others. A corpus in several
+    parts, files or shards of a data set, counts the first text of each part, then the second of each, and so on:
+    whoever wants every 64th of 64 parts reads one part, and whoever wants every 64th of 96 reads three, and half of
+    what is in them.
     """
 
     number: int = 1
@@ -61,6 +69,17 @@ class Share:
     def numbers(self, texts: int) -> range:
         """The numbers of the share's texts, of a corpus with this many."""
         return range(self.number, texts + 1, self.of)
+
+    def within(self, place: int, parts: int) -> "Share | None":
+        """Its texts of the part at this place, counted in that part; None if it has none of them.
+
+        The text at `row` (from 0) of the part is number 1 + place + row · parts of the corpus.
+        """
+        common = gcd(parts, self.of)
+        ahead, of = self.number - 1 - place, self.of // common
+        if ahead % common:
+            return None
+        return Share(ahead // common * pow(parts // common, -1, of) % of + 1, of)
 
     def turns(self) -> Iterator[bool]:
         """For each text of the corpus, whether it belongs to it; without end."""
@@ -85,8 +104,10 @@ class TokenizedTexts:
         self.share: Share | None = share
         self.words: bool = False
         """Whether somebody will want to know their words: found as they are cut into tokens."""
+        self.own: int | None = None
+        """How many texts the share has, or what of it was asked for last; known once they were read to their end."""
         self.size: int | None = None
-        """How many texts the corpus has, all shares together; known once it was read to its end."""
+        """How many texts went by on the way, those of others too; None if the corpus has parts."""
         self._held: dict[int, Encoded] = {}
         self._complete: Share | None = None  # all of it is held
         self._read = hashlib.sha256()
@@ -109,7 +130,17 @@ class TokenizedTexts:
             return
         named = matched(self.corpus, self.subject.labels, renamed, model=self.subject.name)
         if named is not self.corpus:
-            self.corpus, self._held, self._complete, self.size = named, {}, None, None
+            self.corpus, self._held, self._complete, self.own = named, {}, None, None
+
+    @property
+    def parts(self) -> Sequence[Texts]:
+        """What the corpus is read from, each by itself; the corpus if it cannot be divided."""
+        return self.corpus.parts if isinstance(self.corpus, Corpus) else (self.corpus,)
+
+    @property
+    def known_in_parts(self) -> bool:
+        """Whether a shard reads some parts of the corpus only, so that it cannot know the others."""
+        return self.share is not None and len(self.parts) > 1
 
     @property
     def once(self) -> bool:
@@ -118,9 +149,42 @@ class TokenizedTexts:
 
     @property
     def fingerprint(self) -> str | None:
-        """What the texts are known by; None if they can be read only once, unless a shard has read them."""
-        read = self.share is not None and self.once and self.size is not None
+        """What the texts are known by; None if they can be read only once, unless a shard has read them.
+
+        Of a shard of a corpus in parts: what the parts that it reads are known by, and which there are.
+        """
+        if self.known_in_parts:
+            return short_hash([self.listing, *self.part_fingerprints().items()])
+        read = self.share is not None and self.once and self.own is not None
         return self._read.hexdigest()[:16] if read else fingerprint_of(self.corpus)
+
+    @property
+    def listing(self) -> str | None:
+        """What all shards of a corpus know of it: its fingerprint, or, of a corpus in parts, which they are."""
+        if not self.known_in_parts:
+            return self.fingerprint
+        assert isinstance(self.corpus, Corpus)
+        return short_hash([self.corpus.name, self.corpus.split, *(part.name for part in self.corpus.parts)])
+
+    def part_fingerprints(self) -> dict[int, str]:
+        """The fingerprints of the parts of the corpus that a shard reads, by their place; none if it has no parts."""
+        if not self.known_in_parts:
+            return {}
+        assert self.share is not None
+        assert isinstance(self.corpus, Corpus)
+        parts = self.corpus.parts
+        return {n: part.fingerprint() for n, part in enumerate(parts) if self.share.within(n, len(parts))}
+
+    def expected(self, part: Share = ALL_TEXTS) -> int | None:
+        """How many texts there are to read, or can be at most, where that is known without reading them."""
+        share = (self.share or ALL_TEXTS).split(part.number, part.of)
+        within = [(rows, one) for rows, one in self._within(share) if rows is not None]
+        counts = [None if (size := text_count(one)) is None else len(rows.numbers(size)) for rows, one in within]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def _within(self, share: Share) -> Iterator[tuple[Share | None, Texts]]:
+        """Each part, and the share of it."""
+        return ((share.within(place, len(self.parts)), part) for place, part in enumerate(self.parts))
 
     def __iter__(self) -> Iterator[Encoded]:
         return (encoded for encoded in self.left() if encoded is not None)
@@ -139,55 +203,73 @@ class TokenizedTexts:
                 )
             yield encoded
 
-    def examples(self) -> Iterator[tuple[int, Example]]:
-        """The texts of the share with their numbers in the corpus; nothing is tokenised."""
-        share = self.share or ALL_TEXTS
+    def first(self, count: int) -> Iterator[Example]:
+        """Those texts of the share that are among the first `count` of the corpus, or of its first parts.
+
+        Nothing is tokenised.
+        """
+        share, parts = self.share or ALL_TEXTS, min(_FIRST_PARTS, len(self.parts))
         if share == self._complete:
-            yield from ((number, text.example) for number, text in sorted(self._held.items()))
+            places = ((divmod(number - 1, len(self.parts)), text.example) for number, text in self._in_order())
+            yield from (example for (row, place), example in places if place < parts and row < count // parts)
             return
-        for number, item in islice(enumerate(self._some(share), 1), share.number - 1, None, share.of):
+        for number, item in self._own(share, parts, count // parts):
             held = self._held.get(number)
-            yield number, _example(item, number) if held is None else held.example
+            yield _example(item, number) if held is None else held.example
 
     def encoded(self, example: Example) -> Encoded:
         """One of `examples` as token ids, tokenised at most once."""
         held = next((text for text in self._held.values() if text.example is example), None)
         return self.subject.encoder.encode_all([example], truncate=self.truncate)[0] if held is None else held
 
+    def _in_order(self) -> list[tuple[int, Encoded]]:
+        """The texts that are held, part by part."""
+        parts = len(self.parts)
+        return sorted(self._held.items(), key=lambda item: ((item[0] - 1) % parts, item[0]))
+
     def _encoded(self, done: Container[int], share: Share) -> Iterator[Encoded | None]:
         if share == self._complete:
-            yield from (None if number in done else text for number, text in sorted(self._held.items()))
+            yield from (None if number in done else text for number, text in self._in_order())
             return
-        items = islice(enumerate(self._items(share), 1), share.number - 1, None, share.of)
+        items, own, held = self._own(share), 0, 0
         while some := list(islice(items, TOGETHER)):
             known = {number for number, _ in some if number in done or number in self._held}
             new = [_example(item, number) for number, item in some if number not in known]
             fresh = iter(self.subject.encoder.encode_all(new, truncate=self.truncate, words=self.words) if new else ())
             for number, _ in some:
+                own += 1
                 if number in done:
+                    held += number in self._held
                     yield None
                     continue
                 encoded = self._held[number] if number in known else replace(next(fresh), number=number)
                 if len(self._held) < self.keep:
                     self._held[number] = encoded
+                held += number in self._held
                 yield encoded
-        assert self.size is not None
-        numbers = share.numbers(self.size)
-        if len(self._held) == len(numbers) and all(map(self._held.__contains__, numbers)):
+        self.own = own
+        if held == own == len(self._held):
             self._complete = share
 
-    def _some(self, share: Share) -> Iterable[Example | str | None]:
-        """What the corpus has; None may stand for what is not in the share."""
-        return self.corpus.some(share.turns()) if isinstance(self.corpus, Corpus) else self.corpus
+    def _own(
+        self, share: Share, parts: int | None = None, rows: int | None = None
+    ) -> Iterator[tuple[int, Example | str | None]]:
+        """The texts of a share, or those in the first parts, or rows of each, with their numbers in the corpus.
 
-    def _items(self, share: Share) -> Iterator[Example | str | None]:
-        """The same, counted. Shards of what can be read only once are known by what each of them has read of it."""
-        hashing, number = self.share is not None and self.once, 0
-        for number, item in enumerate(self._some(share), 1):
-            if hashing:
-                self._read.update(("\n" * (number > 1) + repr(item)).encode())
-            yield item
-        self.size = number
+        Parts that it has nothing of are not opened. Shards of what can be read only once are known by what each of them
+        has read of it, so it is hashed.
+        """
+        hashing, many, row = self.share is not None and self.once, len(self.parts), -1
+        for place, (within, part) in enumerate(islice(self._within(share), parts)):
+            if within is None:
+                continue
+            texts = part.some(within.turns()) if isinstance(part, Corpus) else part
+            for row, (item, turn) in enumerate(zip(islice(texts, rows), within.turns(), strict=False)):
+                if hashing:
+                    self._read.update(("\n" * (row > 0) + repr(item)).encode())
+                if turn:
+                    yield 1 + place + row * many, item
+        self.size = row + 1 if many == 1 and rows is None else self.size
 
 
 def _example(item: Example | str | None, number: int) -> Example:
@@ -205,6 +287,15 @@ def fingerprint_of(corpus: Texts) -> str | None:
     return None
 
 
+def text_count(corpus: object) -> int | None:
+    """How many texts there are, or can be at most, where that is known without reading them."""
+    return len(corpus) if isinstance(corpus, Sized) else getattr(corpus, "most", None)
+
+
+def short_hash(about: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+
 @dataclass
 class Counts:
     """What went through: texts, tokens, batches; texts cut by the user's wish, without a token, without translation."""
@@ -215,6 +306,8 @@ class Counts:
     empty: int = 0
     untranslated: int = 0
     batches: int = 0
+    skipped: list[str] = field(default_factory=list)
+    """Ids of items of the corpus that are no texts; those of whoever has read them, once the pass is over."""
 
     def add(self, batch: Sequence[Encoded]) -> None:
         """Count the texts of a batch, or texts without a token."""
@@ -230,13 +323,19 @@ class Counts:
     def total(several: "Iterable[Counts]") -> "Counts":
         """The counts of several processes, shards or runs together."""
         counts = list(several)
-        return Counts(**{each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)})
+        sums = {name: sum(getattr(one, name) for one in counts) for name in _NUMBERS}
+        return Counts(**sums, skipped=list(dict.fromkeys(id for one in counts for id in one.skipped)))
 
     def notes(self) -> list[str]:
         """Notes about the texts that a reader of the results should know."""
         empty = [f"{self.empty} texts without tokens were skipped"]
         alone = [f"{self.untranslated} texts have no translation and are missing from decoder and cross-attention"]
-        return [*(empty if self.empty else []), *(alone if self.untranslated else [])]
+        left_out = [f"{len(self.skipped)} items of the corpus were skipped: {', '.join(map(str, self.skipped[:10]))}"]
+        said = ((empty, self.empty), (alone, self.untranslated), (left_out, self.skipped))
+        return [note for notes, true in said for note in notes if true]
+
+
+_NUMBERS = [each.name for each in fields(Counts) if each.name != "skipped"]
 
 
 class TextSet(Container[int]):

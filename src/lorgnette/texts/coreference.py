@@ -132,7 +132,11 @@ def passages(corpus: Corpus, words: int = PASSAGE) -> Corpus:
     A sentence that is longer stands alone. The joined text has words, parts of speech and mentions; it has no tree.
     """
     return Corpus(
-        corpus.name, lambda: _joined(corpus, words), split=corpus.split, source=corpus._source, skipped=corpus.skipped
+        corpus.name,
+        lambda: _joined(corpus, words),
+        split=corpus.split,
+        source=corpus._source,
+        skipped=lambda: corpus.skipped,
     )
 
 

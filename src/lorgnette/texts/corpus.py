@@ -4,8 +4,8 @@ import hashlib
 import heapq
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice, repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from typing import Any
 
 from lorgnette.display import Facts
@@ -38,17 +38,19 @@ class Corpus(Facts):
         split: str | None = None,
         labels: Labels | Callable[[], Labels] = None,
         source: Callable[[], Iterable[bytes]] | None = None,
-        skipped: list[str] | None = None,
+        skipped: list[str] | Callable[[], list[str]] | None = None,
         some: Some | None = None,
+        parts: "Sequence[Corpus]" = (),
     ):
         self.name = name
         self.split = split
-        self.skipped: list[str] = [] if skipped is None else skipped
+        self._skipped: list[str] | Callable[[], list[str]] = [] if skipped is None else skipped
         self._read = read
         self._some = some  # reads without turning into examples what nobody wants
         self._labels = labels
         self._source = source  # the bytes that identify the content; without it the examples themselves are hashed
         self._fingerprint: str | None = None
+        self._parts = tuple(parts)
         self.most: int | None = None
         """the largest number of examples that there can be, where it is known: that of `take`"""
 
@@ -58,6 +60,16 @@ class Corpus(Facts):
         if callable(self._labels):
             self._labels = self._labels()
         return self._labels
+
+    @property
+    def skipped(self) -> list[str]:
+        """The ids of the examples that the last iteration had to skip."""
+        return self._skipped() if callable(self._skipped) else self._skipped
+
+    @property
+    def parts(self) -> "Sequence[Corpus]":
+        """What can be read by itself: its files, the shards of its data set; the corpus if it has nothing smaller."""
+        return self._parts or (self,)
 
     def __iter__(self) -> Iterator[Example]:
         return iter(self._read())
@@ -93,14 +105,13 @@ class Corpus(Facts):
     def fingerprint(self) -> str:
         """A short hash of the source's name, split, size and content: the same data gives the same hash anywhere."""
         if self._fingerprint is None:
-            digest, size = hashlib.sha256(), 0
-            chunks = self._source() if self._source else (repr(_plain(example)).encode() for example in self)
-            for chunk in chunks:
-                digest.update(chunk)
-                size += len(chunk)
-            digest.update(f"\0{self.name}\0{self.split}\0{size}".encode())
-            self._fingerprint = digest.hexdigest()[:16]
+            plain = self._source or (lambda: (repr(_plain(example)).encode() for example in self))
+            self._fingerprint = _fingerprint(plain(), self.name, self.split)
         return self._fingerprint
+
+    def identify(self, parts: Iterable[str]) -> None:
+        """Its fingerprint from those of all its parts, which other processes have read."""
+        self._fingerprint = joined_fingerprint(parts, self.name, self.split)
 
     def take(self, n: int) -> "Corpus":
         """The first n examples (all of them when there are fewer)."""
@@ -136,7 +147,7 @@ class Corpus(Facts):
             "labels": lambda: self.labels,
             # without a source of its own (the hub, a generator) a few examples are cheaper to hash than the whole
             "source": (lambda: [self.fingerprint().encode(), how.encode()]) if self._source else None,
-            "skipped": self.skipped,
+            "skipped": lambda: self.skipped,
         }
 
     @staticmethod
@@ -195,6 +206,49 @@ class _Shuffled(Corpus):
 
     def take(self, n: int) -> Corpus:
         return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))._at_most(n)
+
+
+def in_parts(
+    name: str,
+    parts: Sequence[Corpus],
+    *,
+    split: str | None = None,
+    labels: Labels | Callable[[], Labels] = None,
+    sizes: Sequence[int] = (),
+) -> Corpus:
+    """A corpus of several, one after another. Whoever wants a share of the texts reads no parts but those it is in.
+
+    `sizes`: how many texts each of them has, where that is known.
+    """
+
+    def some(wanted: Turns) -> Iterator[Example | None]:
+        return chain.from_iterable(part.some(wanted) for part in parts)
+
+    fields: dict[str, Any] = {
+        "split": split,
+        "labels": labels,
+        "source": lambda: (part.fingerprint().encode() for part in parts),
+        "skipped": lambda: [id for part in parts for id in part.skipped],
+        "some": some,
+        "parts": parts,
+    }
+    if sizes:
+        return SizedCorpus(name, lambda: whole(some), size=sum(sizes), **fields)
+    return Corpus(name, lambda: whole(some), **fields)
+
+
+def joined_fingerprint(parts: Iterable[str], name: str, split: str | None) -> str:
+    """The fingerprint of a corpus in parts, from theirs."""
+    return _fingerprint((part.encode() for part in parts), name, split)
+
+
+def _fingerprint(chunks: Iterable[bytes], name: str, split: str | None) -> str:
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size += len(chunk)
+    digest.update(f"\0{name}\0{split}\0{size}".encode())
+    return digest.hexdigest()[:16]
 
 
 def whole(some: Some) -> Iterator[Example]:

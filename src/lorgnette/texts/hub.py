@@ -1,13 +1,14 @@
 """Objects of the `datasets` library, and data sets of the Hugging Face hub."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from lorgnette.errors import UserError, near, optional
 from lorgnette.texts.columns import Columns
-from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Some, Turns, in_parts, whole
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import KINDS
 from lorgnette.types import Json, Row
@@ -33,36 +34,81 @@ def dataset_corpus(
     label_names = _class_names(dataset, columns.label)
 
     def located() -> Iterator[tuple[str, Any]]:
-        return (located_row(number, row) for number, row in enumerate(dataset))
+        return (located_row(where, number, row) for number, row in enumerate(dataset))
 
-    def located_row(number: int, row: Any) -> tuple[str, Any]:
-        return f"{where}, row {number}", row if isinstance(row, Mapping | Example) else {columns.text: row}
+    def located_row(there: str, number: int, row: Any) -> tuple[str, Any]:
+        return f"{there}, row {number}", row if isinstance(row, Mapping | Example) else {columns.text: row}
 
-    def some(wanted: Turns) -> Iterator[Example | None]:
-        # A ClassLabel column holds indices already; any other column holds the classes themselves.
-        classes = {str(i) if label_names else label: i for i, label in enumerate(corpus.labels or ())}
-        for number, row in enumerate(_in_turn(dataset, wanted)):
-            if row is None:
-                yield None
-                continue
-            place, row = located_row(number, row)
-            if label_names and row.get(columns.label) == -1:  # how `datasets` writes "no label"
-                row = {**row, columns.label: None}
-            yield row if isinstance(row, Example) else columns.example(row, place, number, classes)
+    def reading(rows: Any, there: str, before: str = "") -> Some:
+        """How rows are read; those without an id are known by their number, with `before` before it."""
+
+        def some(wanted: Turns) -> Iterator[Example | None]:
+            # A ClassLabel column holds indices already; any other column holds the classes themselves.
+            classes = {str(i) if label_names else label: i for i, label in enumerate(corpus.labels or ())}
+            for number, row in enumerate(_in_turn(rows, wanted)):
+                if row is None:
+                    yield None
+                    continue
+                place, row = located_row(there, number, row)
+                if label_names and row.get(columns.label) == -1:  # how `datasets` writes "no label"
+                    row = {**row, columns.label: None}
+                yield row if isinstance(row, Example) else columns.example(row, place, f"{before}{number}", classes)
+
+        return some
 
     def labels() -> tuple[str, ...] | None:
         return label_names or (columns.labels(located()) if columns.label else None)
 
+    corpus: Corpus
+    if shards := _shards(dataset):
+        parts = []
+        for number, shard in enumerate(shards):
+            some = reading(shard, f"{where}, shard {number}", f"{number}:")
+            parts.append(
+                Corpus(str(number), partial(whole, some), split=split, labels=lambda: corpus.labels, some=some)
+            )
+        corpus = in_parts(where, parts, split=split, labels=labels)
+        return corpus
+    some = reading(dataset, where)
     known = getattr(dataset, "_fingerprint", None)
     fields: Json = {"split": split, "labels": labels, "some": some}
     if known is not None:
         fields["source"] = lambda: [known.encode(), repr(columns).encode()]
-    corpus: Corpus
     if isinstance(dataset, Sized):
-        corpus = SizedCorpus(where, lambda: whole(some), size=len(dataset), **fields)
+        corpus = SizedCorpus(where, partial(whole, some), size=len(dataset), **fields)
     else:
-        corpus = Corpus(where, lambda: whole(some), **fields)
+        corpus = Corpus(where, partial(whole, some), **fields)
     return corpus
+
+
+def _shards(dataset: Any) -> list[Any]:
+    """The shards of a `datasets.IterableDataset`, if they hold its rows, one shard after another; else none.
+
+    If it takes some rows only, interleaves data sets, shuffles, or gives a function numbers or batches of rows, its
+    shards by themselves would have other rows.
+    """
+    steps, step = [], getattr(dataset, "_ex_iterable", None)
+    while step is not None:
+        steps.append(step)
+        step = getattr(step, "ex_iterable", None)
+    alike = all(type(step).__name__ in _BY_ROW for step in steps)
+    alone = not any(getattr(step, "with_indices", False) or _in_batches(step) for step in steps)
+    divided = getattr(dataset, "_distributed", None) is not None
+    if not steps or not alike or not alone or divided or dataset.num_shards < 2:
+        return []
+    split = optional("datasets.distributed", "train").split_dataset_by_node
+    return [split(dataset, number, dataset.num_shards) for number in range(dataset.num_shards)]
+
+
+_BY_ROW = {
+    *("ExamplesIterable", "ArrowExamplesIterable", "RebatchedArrowExamplesIterable", "SelectColumnsIterable"),
+    *("FormattedExamplesIterable", "MappedExamplesIterable", "FilteredExamplesIterable"),
+}
+"""What an `IterableDataset` does to its rows, each by itself. Anything else keeps the data set whole."""
+
+
+def _in_batches(step: Any) -> bool:
+    return type(step).__name__ == "MappedExamplesIterable" and bool(getattr(step, "batched", True))
 
 
 def _in_turn(dataset: Any, wanted: Turns) -> Iterator[Any]:

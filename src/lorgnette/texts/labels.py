@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lorgnette.errors import UserError, near
-from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, in_parts, whole
 from lorgnette.texts.example import Example
 
 
@@ -24,6 +24,15 @@ def matched(corpus: Corpus, classes: Sequence[str], renamed: Mapping[str, str] |
     places = _places(corpus.name, labels, tuple(classes), renamed or {}, model)
     if places == tuple(range(len(labels))):
         return corpus
+    if len(corpus.parts) > 1:
+        relabelled = [_relabelled(part, places, tuple(classes)) for part in corpus.parts]
+        sizes = [part.most for part in corpus.parts if part.most is not None]
+        return in_parts(corpus.name, relabelled, split=corpus.split, labels=tuple(classes), sizes=sizes)
+    return _relabelled(corpus, places, tuple(classes))
+
+
+def _relabelled(corpus: Corpus, places: tuple[int, ...], classes: tuple[str, ...]) -> Corpus:
+    """The same texts, each label replaced by the place of its class."""
 
     def some(wanted: Turns) -> Iterator[Example | None]:
         for example in corpus.some(wanted):
@@ -32,8 +41,12 @@ def matched(corpus: Corpus, classes: Sequence[str], renamed: Mapping[str, str] |
             else:
                 yield replace(example, label=places[example.label])
 
-    fields = {**corpus._derived(lambda: whole(some), f"labels {places}"), "labels": tuple(classes), "some": some}
-    return SizedCorpus(**fields, size=len(corpus)) if isinstance(corpus, SizedCorpus) else Corpus(**fields)
+    fields = {**corpus._derived(lambda: whole(some), f"labels {places}"), "labels": classes, "some": some}
+    if isinstance(corpus, SizedCorpus):
+        return SizedCorpus(**fields, size=len(corpus))
+    made = Corpus(**fields)
+    made.most = corpus.most
+    return made
 
 
 def mapping_of(text: str | None) -> dict[str, str]:

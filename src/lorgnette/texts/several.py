@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from lorgnette.errors import UserError
 from lorgnette.texts.columns import class_order
-from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, in_parts, whole
 from lorgnette.texts.example import Example
 from lorgnette.texts.remote import addresses, is_address
 
@@ -38,41 +38,47 @@ def several_corpus(pattern: str, files: Sequence[str], opened: Callable[[str], C
     """
     opened = cache(opened)
     folder = commonpath([PurePath(file).parent for file in files])
-    short = {file: PurePath(file).relative_to(folder).as_posix() for file in files}
-    skipped: list[str] = []
-
-    def some(wanted: Turns) -> Iterator[Example | None]:
-        classes = {label: number for number, label in enumerate(corpus.labels or ())}
-        skipped.clear()
-        for file in files:
-            one = opened(file)
-            if isinstance(one, SizedCorpus) and len(one) == 0:
-                continue  # who writes in parallel may leave a part without rows
-            for example in one.some(wanted):
-                if example is None:
-                    yield None
-                    continue
-                label = None if example.label is None or not one.labels else classes[one.labels[example.label]]
-                yield replace(example, id=f"{short[file]}:{example.id}", label=label)
-            skipped.extend(f"{short[file]}:{id}" for id in one.skipped)
 
     def labels() -> tuple[str, ...] | None:
         known = [opened(file).labels for file in files]
         return None if None in known else class_order({label for one in known for label in one or ()})
 
-    fields = {
-        "labels": labels,
-        "source": lambda: (opened(file).fingerprint().encode() for file in files),
-        "skipped": skipped,
-        "some": some,
-    }
+    parts = [
+        _File(file, PurePath(file).relative_to(folder).as_posix(), opened, lambda: corpus.labels) for file in files
+    ]
     sizes = [] if is_address(pattern) else _sizes(files, opened)
-    corpus: Corpus
-    if sizes:
-        corpus = SizedCorpus(PurePath(pattern).name, lambda: whole(some), size=sum(sizes), **fields)
-    else:
-        corpus = Corpus(PurePath(pattern).name, lambda: whole(some), **fields)  # type: ignore[arg-type]
+    for part, size in zip(parts, sizes, strict=False):
+        part.most = size
+    corpus = in_parts(PurePath(pattern).name, parts, labels=labels, sizes=sizes)
     return corpus
+
+
+class _File(Corpus):
+    """One of several files, with the classes of all."""
+
+    def __init__(
+        self, file: str, name: str, opened: Callable[[str], Corpus], labels: Callable[[], tuple[str, ...] | None]
+    ) -> None:
+        super().__init__(name, lambda: whole(self._texts), labels=labels, some=self._texts)
+        self._file, self._opened = file, opened
+
+    def _texts(self, wanted: Turns) -> Iterator[Example | None]:
+        classes = {label: number for number, label in enumerate(self.labels or ())}
+        self.skipped.clear()
+        one = self._opened(self._file)
+        if isinstance(one, SizedCorpus) and len(one) == 0:
+            return  # who writes in parallel may leave a part without rows
+        for example in one.some(wanted):
+            if example is None:
+                yield None
+                continue
+            label = None if example.label is None or not one.labels else classes[one.labels[example.label]]
+            yield replace(example, id=f"{self.name}:{example.id}", label=label)
+        self.skipped.extend(f"{self.name}:{id}" for id in one.skipped)
+
+    def fingerprint(self) -> str:
+        """That of the file, whatever it is called here."""
+        return self._opened(self._file).fingerprint()
 
 
 def _sizes(files: Sequence[str], opened: Callable[[str], Corpus]) -> list[int]:
