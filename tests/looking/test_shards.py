@@ -317,9 +317,29 @@ def test_an_interrupted_shard_goes_on(tmp_path, monkeypatch):
     assert all(torch.equal(second.tensors()[name], state) for name, state in whole.tensors().items())
 
 
+SBATCH = r"""#!/bin/sh
+echo "$*" >> "$(dirname "$0")/../asked"
+tasks=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --array=1-*) tasks=$(seq "${1#--array=1-}") ;;
+        --wrap) shift; job=$1 ;;
+    esac
+    shift
+done
+for task in ${tasks:-none}; do
+    SLURM_ARRAY_TASK_ID=$task sh -c "$job" >&2 || exit
+done
+echo 4711
+"""
+"""Slurm as the script sees it: a job, or each task of an array, runs with `sh` on a node, here at once."""
+
+
 def commands_of(script, given, folder):
     """The commands that a script runs, without running them: starting Python for each would take most of a minute."""
-    (folder / "bin").mkdir()
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "sbatch").write_text(SBATCH)
+    (folder / "bin" / "sbatch").chmod(0o755)
     python = folder / "bin" / "python"
     made = r"""[ "$3" = look ] && mkdir -p "$(echo "$*" | sed 's/.*--out \([^ ]*\).*/\1/')" """
     python.write_text(f'#!/bin/sh\necho "$*" >> {folder}/told\n{made}|| true\n')
@@ -360,13 +380,19 @@ def test_the_commands(tmp_path):
     assert [each["text"] for each in shown[0]] == [each["text"] for each in shown[1]] != []
     assert shown[0] == shown[1]
     run("compare", tmp_path / "one", tmp_path / "merged")
-    script = Path(__file__).parents[2] / "examples" / "scale" / "xargs.sh"
-    told = commands_of(script, [tmp_path / "model", tmp_path / "texts.txt", tmp_path / "x", 2, 2, "weights"], tmp_path)
-    assert [words[0] for words in told] == ["look", "look", "merge"]
-    for words in told:
-        run(*words)
-    by_xargs, in_one = (lo.Results.load(tmp_path / name)["weights"].data["entropy"] for name in ("x", "one"))
-    xr.testing.assert_allclose(by_xargs, in_one, rtol=1e-5)  # in 32 bits
+    in_one = lo.Results.load(tmp_path / "one")["weights"].data["entropy"]
+    for name, at_a_time in (("xargs", [2]), ("slurm", [])):
+        script = Path(__file__).parents[2] / "examples" / "scale" / f"{name}.sh"
+        given = [tmp_path / "model", tmp_path / "texts.txt", tmp_path / name, 2, *at_a_time, "weights"]
+        told = commands_of(script, given, tmp_path / f"by-{name}")
+        assert [words[0] for words in told] == ["look", "look", "merge"]
+        for words in told:
+            run(*words)
+        found = lo.Results.load(tmp_path / name)["weights"].data["entropy"]
+        xr.testing.assert_allclose(found, in_one, rtol=1e-5)  # in 32 bits
+    asked = (tmp_path / "by-slurm" / "asked").read_text()
+    assert "--array=1-2 " in asked
+    assert "--dependency=afterok:4711 " in asked
     shutil.move(tmp_path / "model", tmp_path / "moved")
     run("merge", *parts, "--out", tmp_path / "again", code=1)
     run("merge", *parts, "--out", tmp_path / "again", "--model", tmp_path / "moved")

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Si
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, cycle, islice, repeat
 from math import gcd
+from typing import Any
 
 import numpy as np
 import torch
@@ -263,7 +264,7 @@ class TokenizedTexts:
         for place, (within, part) in enumerate(islice(self._within(share), parts)):
             if within is None:
                 continue
-            texts = part.some(within.turns()) if isinstance(part, Corpus) else part
+            texts: Iterable[Any] = part.some(within.turns()) if isinstance(part, Corpus) else part
             for row, (item, turn) in enumerate(zip(islice(texts, rows), within.turns(), strict=False)):
                 if hashing:
                     self._read.update(("\n" * (row > 0) + repr(item)).encode())
