@@ -149,10 +149,14 @@ def test_ray_with_a_worker_that_is_lost(work):
     with (folder / "log").open("w") as log:
         script = subprocess.Popen(list(map(str, words)), env=environment, stdout=log, stderr=subprocess.STDOUT)
         lost = None
-        while script.poll() is None:
-            if lost is None and (lost := worker_amid(script.pid, folder / "texts.txt")) is not None:
-                os.kill(lost, signal.SIGKILL)
-            time.sleep(0.01)
+        try:
+            while script.poll() is None:
+                if lost is None and (lost := worker_amid(script.pid, folder / "texts.txt")) is not None:
+                    os.kill(lost, signal.SIGKILL)
+                time.sleep(0.01)
+        finally:
+            script.terminate()  # and its cluster with it
+            script.wait(timeout=20)
     log = (folder / "log").read_text()
     assert script.returncode == 0, log[-3000:]
     assert lost is not None, "no worker was caught reading the corpus"

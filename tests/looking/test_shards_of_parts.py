@@ -198,6 +198,10 @@ given = lo.corpus(sys.argv[1] + "/*.txt")
 names.clear()
 lo.look(tiny.subjects.subject(), given, "weights,norms:sample=16", out=sys.argv[2], progress=False, resume=True)
 Path(sys.argv[2] + os.environ["RANK"] + ".json").write_text(json.dumps(sorted(n for n in names if n.endswith(".txt"))))
+for number in (1, 2):
+    part, out = lo.corpus(sys.argv[1] + "/*.txt"), f"{sys.argv[2]}.part{number}"
+    options = {"shard": (number, 2), "out": out, "progress": False, "batch_tokens": 10}
+    lo.look(tiny.subjects.subject(), part, "weights,norms:sample=16", **options)
 """
 
 
@@ -209,6 +213,8 @@ def test_processes_read_their_files_only(folder, tmp_path_factory):
     assert_same(one, lo.Results.load(out))
     read = [json.loads(Path(f"{out}{rank}.json").read_text()) for rank in (0, 1)]
     assert read == [NAMES[0::2], NAMES[1::2]]
+    assert_same(one, lo.merge([f"{out}.part{number}" for number in (2, 1)], subject=subject()))
+    assert {path.name for path in out.parent.iterdir() if path.is_dir()} == {"run", "run.part1", "run.part2"}
 
 
 OTHERS = """

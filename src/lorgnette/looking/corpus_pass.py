@@ -50,7 +50,7 @@ def read_together(texts: TokenizedTexts, ranks: ProcessRank) -> None:
     """Have the processes read for the fingerprint what is theirs of a corpus in parts, and refuse different corpora."""
     if ranks.world == 1:
         return
-    if isinstance(texts.corpus, Corpus) and len(parts := texts.corpus.parts) > 1:
+    if isinstance(texts.corpus, Corpus) and texts.share is None and len(parts := texts.corpus.parts) > 1:
         mine = [(place, parts[place].fingerprint()) for place in range(ranks.rank, len(parts), ranks.world)]
         texts.corpus.identify(print for _, print in sorted(chain.from_iterable(ranks.from_all(mine))))
     known = ranks.from_all(texts.fingerprint)

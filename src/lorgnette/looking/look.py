@@ -140,10 +140,10 @@ def look(
             lens.per_text.refuse_many(size)
     weights = subject.weights_hash  # once: it reads all of them
     setting = Setting(batch_tokens, progress, out, resume, weights, ranks)
+    read_together(texts, ranks)
     if shard is not None:
         about = Look.of(texts, looking, setting.weights, labels=labels, keep=keep, seed=seed, left_out=left_out)
         return analysed_shard(texts, chosen, whole, setting, about, command, first)
-    read_together(texts, ranks)
     run = Run(out, (weights, subject.precision, texts.fingerprint), texts.truncate, chosen)
     others = run.others()
     if resume and (done_before := run.finished()) is not None:

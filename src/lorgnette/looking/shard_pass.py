@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.states import gathered
 from lorgnette.lens.whole_model import WholeModel
 from lorgnette.looking.choosing import rounds_before, waiting
 from lorgnette.looking.conclusion import provenance_of
@@ -27,9 +28,10 @@ def analysed_shard(
     command: str | None,
     first: Results | str | os.PathLike[str] | None,
 ) -> Shard:
-    """The states after a share of the texts, with what `merge` needs to know of them."""
-    if setting.ranks.world > 1:
-        raise UserError("A shard is the work of one process: use --shard or torchrun, not both.")
+    """The states after a share of the texts, with what `merge` needs to know of them.
+
+    Several processes divide the share, and all of them have the shard.
+    """
     assert texts.share is not None
     looking: Sequence[Lens] = [*chosen, *whole]
     refuse_once(texts, chosen)
@@ -51,6 +53,8 @@ def analysed_shard(
         lens.take(before)
     with alone(setting.out, setting.ranks):
         counts, keeper, paths = passed(texts, looking, setting, unique_ids=about.keep is not None)
+        for lens in looking if setting.ranks.world > 1 else ():
+            lens.states.take_in(gathered(lens.states.tensors(), setting.ranks.group))
         states = {name: state.cpu() for name, state in states_of(looking).items()}
         shard = Shard(
             look=replace(about, corpus=texts.listing),  # of a stream, known only now
@@ -64,7 +68,7 @@ def analysed_shard(
             first=None if first is None or isinstance(first, Results) else os.path.abspath(first),
             states=states,
         )
-        if setting.out is not None and keeper is not None:
+        if setting.out is not None and keeper is not None and setting.ranks.first:
             shard.save(setting.out)
             keeper.clear()
     return shard
