@@ -34,6 +34,7 @@ def work(tmp_path):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": paths,
         "OMP_NUM_THREADS": "1",
+        "RAY_worker_niceness": "0",  # 15 otherwise: beside other tests, its workers would hardly come to run
         "HOME": str(tmp_path),  # what an engine writes there goes with the folder
     }
     return tmp_path, environment

@@ -6,7 +6,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Si
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, cycle, islice, repeat
 from math import gcd
-from typing import Any
 
 import numpy as np
 import torch
@@ -134,7 +133,7 @@ class TokenizedTexts:
             self.corpus, self._held, self._complete, self.own = named, {}, None, None
 
     @property
-    def parts(self) -> Sequence[Texts]:
+    def parts(self) -> Sequence[Corpus | Iterable[Example | str]]:
         """What the corpus is read from, each by itself; the corpus if it cannot be divided."""
         return self.corpus.parts if isinstance(self.corpus, Corpus) else (self.corpus,)
 
@@ -183,7 +182,7 @@ class TokenizedTexts:
         counts = [None if (size := text_count(one)) is None else len(rows.numbers(size)) for rows, one in within]
         return None if None in counts else sum(count for count in counts if count is not None)
 
-    def _within(self, share: Share) -> Iterator[tuple[Share | None, Texts]]:
+    def _within(self, share: Share) -> Iterator[tuple[Share | None, Corpus | Iterable[Example | str]]]:
         """Each part, and the share of it."""
         return ((share.within(place, len(self.parts)), part) for place, part in enumerate(self.parts))
 
@@ -264,7 +263,7 @@ class TokenizedTexts:
         for place, (within, part) in enumerate(islice(self._within(share), parts)):
             if within is None:
                 continue
-            texts: Iterable[Any] = part.some(within.turns()) if isinstance(part, Corpus) else part
+            texts: Iterable[Example | str | None] = part.some(within.turns()) if isinstance(part, Corpus) else part
             for row, (item, turn) in enumerate(zip(islice(texts, rows), within.turns(), strict=False)):
                 if hashing:
                     self._read.update(("\n" * (row > 0) + repr(item)).encode())

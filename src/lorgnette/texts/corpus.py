@@ -11,6 +11,7 @@ from typing import Any
 from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.texts.example import Example
+from lorgnette.types import Json
 
 Labels = tuple[str, ...] | None
 Turns = Iterator[bool]
@@ -224,7 +225,7 @@ def in_parts(
     def some(wanted: Turns) -> Iterator[Example | None]:
         return chain.from_iterable(part.some(wanted) for part in parts)
 
-    fields: dict[str, Any] = {
+    fields: Json = {
         "split": split,
         "labels": labels,
         "source": lambda: (part.fingerprint().encode() for part in parts),

@@ -39,7 +39,7 @@ def dataset_corpus(
     def located_row(there: str, number: int, row: Any) -> tuple[str, Any]:
         return f"{there}, row {number}", row if isinstance(row, Mapping | Example) else {columns.text: row}
 
-    def reading(rows: Any, there: str, before: str = "") -> Some:
+    def reading(rows: Iterable[object], there: str, before: str = "") -> Some:
         """How rows are read; those without an id are known by their number, with `before` before it."""
 
         def some(wanted: Turns) -> Iterator[Example | None]:
@@ -81,7 +81,7 @@ def dataset_corpus(
     return corpus
 
 
-def _shards(dataset: Any) -> list[Any]:
+def _shards(dataset: object) -> list[Iterable[object]]:
     """The shards of a `datasets.IterableDataset`, if they hold its rows, one shard after another; else none.
 
     If it takes some rows only, interleaves data sets, shuffles, or gives a function numbers or batches of rows, its
@@ -94,10 +94,11 @@ def _shards(dataset: Any) -> list[Any]:
     alike = all(type(step).__name__ in _BY_ROW for step in steps)
     alone = not any(getattr(step, "with_indices", False) or _in_batches(step) for step in steps)
     divided = getattr(dataset, "_distributed", None) is not None
-    if not steps or not alike or not alone or divided or dataset.num_shards < 2:
+    count = getattr(dataset, "num_shards", 1)
+    if not steps or not alike or not alone or divided or count < 2:
         return []
     split = optional("datasets.distributed", "train").split_dataset_by_node
-    return [split(dataset, number, dataset.num_shards) for number in range(dataset.num_shards)]
+    return [split(dataset, number, count) for number in range(count)]
 
 
 _BY_ROW = {
@@ -107,7 +108,7 @@ _BY_ROW = {
 """What an `IterableDataset` does to its rows, each by itself. Anything else keeps the data set whole."""
 
 
-def _in_batches(step: Any) -> bool:
+def _in_batches(step: object) -> bool:
     return type(step).__name__ == "MappedExamplesIterable" and bool(getattr(step, "batched", True))
 
 
