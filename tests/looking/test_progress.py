@@ -6,7 +6,7 @@ from rich.console import Console
 
 import lorgnette as lo
 from lorgnette.looking import progress
-from lorgnette.looking.corpus_pass import text_count
+from lorgnette.looking.texts import text_count
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
