@@ -37,8 +37,17 @@ FAMILIES = (
     "bert-mlm",
     "opt",
     "gpt-neox",
+    "gpt-neo",
+    "gptj",
+    "roformer",
+    "rembert",
+    "megatron-bert",
+    "big-bird",
+    "modernbert",
     *GROUPED,
 )
+FLOAT32_SCORES = {"gpt-neo", "gptj"}
+"""They compute the products of queries and keys in float32, whatever their precision."""
 OWN = {
     "own bare": {"block": "bare", "transform": "relu-linear"},
     "own post-norm": {"block": "post-norm", "transform": "none", "positions": "relative"},
@@ -95,14 +104,15 @@ def test_removed_heads_are_heads_at_zero(family, dtype):
     if found.dim() == 3 and family != "marian":  # what a padded query reads is nobody's business
         real = batch["attention_mask"].bool()
         found, expected = found[real], expected[real]
-    assert (found - expected).abs().max() <= scale * (1e-10 if dtype == torch.float64 else 1e-5)
+    double = 1e-7 if family in FLOAT32_SCORES else 1e-10
+    assert (found - expected).abs().max() <= scale * (double if dtype == torch.float64 else 1e-5)
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in model.parameters())
     after = model.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before), "the model itself was changed"
     # And the same when watched: through attend, with what each family needs of shims.
     seen = logits(small, batch, HeadGates.of(small).eval())
     seen = seen if seen.shape == expected.shape else seen[batch["attention_mask"].bool()]
-    assert (seen - expected).abs().max() <= scale * (1e-10 if dtype == torch.float64 else 1e-5)
+    assert (seen - expected).abs().max() <= scale * (double if dtype == torch.float64 else 1e-5)
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *OWN])

@@ -18,12 +18,12 @@ from lorgnette.models.pruned.stock import stock_model
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning.removal import count_heads, remove_parts
 
-WHOLE = ("deberta", "deberta-v2", "roformer", "big-bird", "luke", "modernbert", "gpt-neo", "gptj", "bloom", "falcon",
-         "t5", "t5-encoder", "rembert", "megatron-bert")  # fmt: skip
+WHOLE = ("deberta", "deberta-v2", "luke", "bloom", "falcon", "t5", "t5-encoder")
 """Their heads stay."""
 HEADS = (
     "bert-classifier", "roberta", "electra", "albert", "albert-inner", "distilbert", "mpnet", "gpt2", "llama", "qwen3",
-    "gemma3", "opt", "gpt-neox", "marian", "bart",
+    "gemma3", "opt", "gpt-neox", "marian", "bart", "gpt-neo", "gptj", "roformer", "rembert", "megatron-bert",
+    "big-bird", "modernbert",
 )  # fmt: skip
 OWN_UNITS = ("own residual",)
 

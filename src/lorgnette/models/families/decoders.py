@@ -97,6 +97,7 @@ GPT_NEO = Family(
     (Stack("decoder", "", "h", (_GPT_NEO,), feed_forward=_NEO_UNITS, depth=None),),  # kinds of layers alternate
     heads=("num_heads",),
     shim=gpt_neo,
+    cut=Cut(("q_proj", "k_proj", "v_proj"), "out_proj", ("num_heads",), ("embed_dim",), dropout="resid_dropout"),
 )
 
 _GPTJ = separate("attn", "q_proj k_proj v_proj", "attn.out_proj", "ln_1", order="none")
@@ -109,6 +110,9 @@ GPTJ = Family(
     (Stack("decoder", "", "h", (_GPTJ,), feed_forward=_GPTJ_UNITS, depth="n_layer", returns=("weights",)),),
     heads=("n_head", "num_attention_heads"),
     shim=gptj,
+    cut=Cut(
+        ("q_proj", "k_proj", "v_proj"), "out_proj", ("num_attention_heads",), ("embed_dim",), dropout="resid_dropout"
+    ),
 )
 
 

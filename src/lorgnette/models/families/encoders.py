@@ -111,6 +111,7 @@ MODERNBERT = Family(
             first_stays=True,
         ),
     ),
+    cut=Cut(("Wqkv",), "Wo", (), parts=3, dropout="out_drop"),
 )
 
 MPNET = Family(
@@ -220,7 +221,6 @@ ROFORMER = replace(
     name="roformer",
     model_types=("roformer", "rembert"),
     stacks=(replace(BERT.stacks[0], returns=("weights",)),),
-    cut=None,
     shim=bert,
 )
 

@@ -17,6 +17,9 @@ from lorgnette.models.families.reading import HeadsKept
 from lorgnette.models.grouping import Regrouped, groups_left
 from lorgnette.models.linear import is_transposed
 
+LAYER_NUMBERS = ("layer_idx", "layer_id")
+"""What attentions call their place in the cache."""
+
 
 def slice_heads(model: nn.Module, kept: HeadsKept, before: HeadsKept | None = None) -> None:
     """Keep only these heads, in place. `before`: what earlier slicing had left (None: the model is whole)."""
@@ -135,7 +138,8 @@ def _empty(site: AttentionSite, cut: Cut) -> None:
         output = Nothing(width)
     else:
         output = OutputBias(site.output, width)
-    silent = NoHeads(cut.returns, getattr(site.module, "layer_idx", None), site.site.kind == "cross")
+    number = next((getattr(site.module, name) for name in LAYER_NUMBERS if hasattr(site.module, name)), None)
+    silent = NoHeads(cut.returns, number, site.site.kind == "cross")
     if cut.output is None:
         assert site.output is not None
         replace_module(site.layer, site.output, output)
