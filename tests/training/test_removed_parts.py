@@ -18,12 +18,12 @@ from lorgnette.models.pruned.stock import stock_model
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning.removal import count_heads, remove_parts
 
-WHOLE = ("deberta", "deberta-v2", "luke", "bloom", "falcon", "t5", "t5-encoder")
+WHOLE = ("deberta", "deberta-v2", "luke", "bloom", "falcon")
 """Their heads stay."""
 HEADS = (
     "bert-classifier", "roberta", "electra", "albert", "albert-inner", "distilbert", "mpnet", "gpt2", "llama", "qwen3",
     "gemma3", "opt", "gpt-neox", "marian", "bart", "gpt-neo", "gptj", "roformer", "rembert", "megatron-bert",
-    "big-bird", "modernbert",
+    "big-bird", "modernbert", "t5", "t5-encoder",
 )  # fmt: skip
 OWN_UNITS = ("own residual",)
 

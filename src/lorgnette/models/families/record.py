@@ -94,7 +94,8 @@ class Cut:
     per_head: tuple[str, ...] = ()
     """parameters with one number for each head"""
     returns: str = "pair"
-    """what a forward gives: (output, weights) "pair", (output,) "tuple", or the output alone "state"."""
+    """what a forward gives: (output, weights) "pair", (output,) "tuple", the output alone "state", or (output, bias,
+    weights) "biased", where the bias for each head goes on to the next layer"""
     dropout: str | None = None
     """applied behind the output projection, inside the module"""
     norm: str | None = None

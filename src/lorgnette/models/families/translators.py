@@ -79,6 +79,7 @@ T5 = Family(
     ),
     heads=("num_heads", "num_attention_heads"),
     positions=Positions(names=()),  # relative: n_positions is what it was trained with, not what it takes
+    cut=Cut(("q", "k", "v"), "o", ("n_heads",), ("inner_dim",), returns="biased", shared_bias=(3, "position_bias")),
 )
 
 TRANSLATORS = (MARIAN, BART, T5)

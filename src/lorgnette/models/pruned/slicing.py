@@ -96,7 +96,7 @@ def _shrink(site: AttentionSite, cut: Cut, numbers: Sequence[int]) -> None:
         table = getattr(module, cut.bias)
         table.bias = nn.Parameter(table.bias.detach()[list(positions)], table.bias.requires_grad)
     if cut.shared_bias is not None:  # one table for all layers, which other layers still need whole
-        _hand_over_part(module, SlicedBias(numbers, *cut.shared_bias))
+        _hand_over_part(module, SlicedBias(numbers, *cut.shared_bias), on=cut.returns == "biased", total=site.total)
 
 
 def _regroup(site: AttentionSite, cut: Cut, numbers: Sequence[int], groups: int) -> None:
@@ -120,11 +120,15 @@ def _width(module: Any, cut: Cut) -> int:
     return int(projection.weight.shape[1 if is_transposed(projection) else 0]) // cut.parts
 
 
-def _hand_over_part(module: Any, sliced: "SlicedBias") -> None:
-    for number, hook in list(module._forward_pre_hooks.items()):
-        if isinstance(hook, SlicedBias):
-            del module._forward_pre_hooks[number]
-            module._forward_pre_hooks_with_kwargs.pop(number, None)
+def _hand_over_part(module: Any, sliced: "SlicedBias", *, on: bool, total: int) -> None:
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for number, hook in list(hooks.items()):
+            if isinstance(hook, SlicedBias | HandedOn):
+                del hooks[number]
+                module._forward_pre_hooks_with_kwargs.pop(number, None)
+    if on:
+        sliced = SlicedOfWhole(sliced.numbers, sliced.place, sliced.name, total)
+        module.register_forward_hook(HandedOn(sliced))
     module.register_forward_pre_hook(sliced, with_kwargs=True)
 
 
@@ -140,6 +144,8 @@ def _empty(site: AttentionSite, cut: Cut) -> None:
         output = OutputBias(site.output, width)
     number = next((getattr(site.module, name) for name in LAYER_NUMBERS if hasattr(site.module, name)), None)
     silent = NoHeads(cut.returns, number, site.site.kind == "cross")
+    if cut.returns == "biased":
+        silent.total, silent.bias_of = site.total, _without_maps(site.module, (*cut.projections, cut.output))
     if cut.output is None:
         assert site.output is not None
         replace_module(site.layer, site.output, output)
@@ -152,6 +158,14 @@ def _empty(site: AttentionSite, cut: Cut) -> None:
             silent.add_module(cut.norm, getattr(site.module, cut.norm))
             silent.norm = cut.norm
     replace_module(site.layer, site.module, silent)
+
+
+def _without_maps(module: nn.Module, names: Sequence[str | None]) -> nn.Module:
+    """What is left of an attention that only computes the bias of the others."""
+    for name in names:
+        if name is not None:
+            delattr(module, name)
+    return module
 
 
 def replace_module(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
@@ -199,6 +213,47 @@ class SlicedBias:
         if named.get(self.name) is not None:
             named = {**named, self.name: named[self.name][:, self.numbers]}
         return given, named
+
+
+class SlicedOfWhole(SlicedBias):
+    """The same where each layer hands the bias on to the next, and the first one makes it (T5)."""
+
+    whole: Tensor | None = None
+
+    def __init__(self, numbers: Sequence[int], place: int, name: str, total: int) -> None:
+        super().__init__(numbers, place, name)
+        self.total = total
+
+    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
+        self.whole = named.get(self.name)
+        if self.whole is None:
+            states = given[0] if given else named["hidden_states"]
+            self.whole = first_bias(module, states, named, self.total)
+        return given, {**named, self.name: self.whole[:, self.numbers]}
+
+
+class HandedOn:
+    """Gives the next layer the bias of all heads, whichever of them this one has."""
+
+    def __init__(self, sliced: SlicedOfWhole) -> None:
+        self.sliced = sliced
+
+    def __call__(self, _: nn.Module, __: object, output: tuple[Any, ...]) -> tuple[Any, ...]:
+        whole, self.sliced.whole = self.sliced.whole, None
+        return output[0], whole, *output[2:]
+
+
+def first_bias(
+    attention: Any, states: Float[Tensor, "batch query model"], named: dict[str, Any], total: int
+) -> Float[Tensor, "one head query key"]:
+    """The bias of every head as T5's first layer makes it; zeros for attention to another text, which has none."""
+    other, mask, past = (named.get(name) for name in ("key_value_states", "mask", "past_key_values"))
+    queries = states.shape[1]
+    if other is not None:
+        return states.new_zeros(1, total, queries, other.shape[1])
+    seen = 0 if past is None else past.get_seq_length(attention.layer_idx)
+    keys = queries + seen if mask is None else mask.shape[-1]
+    return attention.compute_bias(queries, keys, device=states.device, past_seen_tokens=seen)
 
 
 class SideBySide(nn.Module):
@@ -256,6 +311,10 @@ class NoHeads(nn.Module):
     inner: str | None = None
     norm: str | None = None
     dropout: nn.Module | None
+    bias_of: Any
+    """an attention that makes the bias, if this one did"""
+    total: int = 0
+    """how many heads a bias has that goes on to the next layer"""
 
     def __init__(self, returns: str, layer_idx: int | None, is_cross: bool) -> None:
         super().__init__()
@@ -268,9 +327,13 @@ class NoHeads(nn.Module):
         *_: object,
         past_key_values: Any = None,
         layer_past: object = None,  # GPT-NeoX's name for it
-        **__: object,
+        position_bias: Tensor | None = None,
+        **named: object,
     ) -> Any:
         cache = layer_past if past_key_values is None else past_key_values
+        if self.returns == "biased" and position_bias is None:
+            named["past_key_values"] = cache  # before this layer feeds it
+            position_bias = first_bias(self.bias_of, hidden_states, named, self.total)
         if cache is not None and not self.is_cross:
             assert self.layer_idx is not None
             feed_cache(cache, hidden_states, self.layer_idx)
@@ -281,6 +344,8 @@ class NoHeads(nn.Module):
             output = self.get_submodule(self.norm)(hidden_states + output)
         if self.returns == "state":
             return output
+        if self.returns == "biased":
+            return output, position_bias, None
         return (output,) if self.returns == "tuple" else (output, None)
 
 

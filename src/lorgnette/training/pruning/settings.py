@@ -199,8 +199,7 @@ class PruningSettings(TrainingSettings):
             folder = self.folder if self.sweep is None else self.folder / f"keep-{share:g}"
             for seed in self.seeds or (self.seed,):
                 own = folder / f"seed-{seed}" if len(self.seeds or ()) > 1 else folder
-                changes = {"sweep": None, "seeds": None, "keep": share, "seed": seed, "out": own}
-                out.append(dataclasses.replace(self, **changes))
+                out.append(dataclasses.replace(self, sweep=None, seeds=None, keep=share, seed=seed, out=own))
         return out
 
     def _refuse_kinds(self, budget: bool) -> None:
