@@ -14,9 +14,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from itertools import islice, permutations, product
 from pathlib import Path
 
+from PIL import Image
 from transformers import Trainer, TrainingArguments, set_seed
 
 import lorgnette as lo
@@ -221,9 +223,10 @@ def text_screens() -> None:
 
 
 @contextmanager
-def live() -> Iterator[str]:
-    """The live page on a free port."""
-    app = make_app(Models((SST2.name, MINILM), lambda name: lo.load(sst2() if name == SST2.name else name)))
+def live(*models: str | Path) -> Iterator[str]:
+    """The live page of these models on a free port."""
+    folders = {Path(model).name: model for model in models}
+    app = make_app(Models(tuple(folders), lambda name: lo.load(folders[name])))
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     server = Server(app)
@@ -243,8 +246,7 @@ def live_screens() -> None:
         ("compare", "light", 1200, 1260, {"view": "compare", "layer": 2, "head": 3}, [3]),
         ("live", "light", 1200, 1000, {"view": "text", "layer": 2, "head": 3}, [2, 3]),
     ]
-    sst2()  # before the page waits for it
-    with live() as address:
+    with live(sst2(), MINILM) as address:
         for name, scheme, width, height, state, off in shots:
             with window(width, height, scheme) as page:
                 page.set_default_timeout(120_000)
@@ -261,6 +263,42 @@ def live_screens() -> None:
                 shot(page, f"views/{name}", height)
 
 
+def recording() -> None:
+    """An animated picture of the live page: a review, the head that reads its negation, and the page without it."""
+    reviews = OUT / "reviews"
+    if not reviews.exists():
+        lo.train("tp9-residual-position", "planted", reviews, embeddings="random", layers=2, heads=4, epochs=12,
+                 learning_rate=3e-3)  # fmt: skip
+    frames: list[tuple[Image.Image, int]] = []
+    with live(reviews) as address, window(1000, 820) as page:
+
+        def keep(milliseconds: int) -> None:
+            page.wait_for_timeout(400)
+            frames.append((Image.open(BytesIO(page.screenshot())).convert("RGB"), milliseconds))
+
+        page.set_default_timeout(120_000)
+        page.goto(address)
+        text = "the plot was not good"
+        for end in range(4, len(text) + 1, 6):
+            page.fill("#text", text[:end])
+            keep(250)
+        page.fill("#text", text)
+        page.click("#go")
+        page.locator(".lv[aria-busy=false]").first.wait_for()
+        for head in range(4):  # of the first layer; the page counts from 0
+            page.evaluate("head => window.lorgnette.set({ view: 'head', layer: 0, head })", head)
+            keep(900)
+        page.evaluate("() => window.lorgnette.set({ view: 'text' })")
+        keep(2000)
+        page.keyboard.press("x")
+        page.locator(".lv-off").wait_for()
+        page.locator("#now:not(.live-busy)").wait_for(state="attached")
+        keep(3500)
+    pictures, times = zip(*frames, strict=True)
+    few = [picture.quantize(64, dither=Image.Dither.NONE) for picture in pictures]
+    few[0].save(IMAGES / "live.gif", save_all=True, append_images=few[1:], duration=times, loop=0, optimize=True)
+
+
 WIZARD = "The wizard Zorblax lived in a tower. One day the wizard Zorb"
 
 
@@ -272,7 +310,10 @@ def text_figures() -> None:
     lo.paths(subject, WIZARD, among="heads").plot().save(IMAGES / "lenses" / "edges-paths.svg")
 
 
-SCREENS = {"one-text": text_figures, "report": report_screen, "text": text_screens, "live": live_screens}
+SCREENS = {
+    "one-text": text_figures, "report": report_screen, "text": text_screens, "live": live_screens,
+    "recording": recording,
+}  # fmt: skip
 
 
 def main(data: str, *names: str) -> None:
