@@ -71,4 +71,24 @@ def streaming() -> Iterator[Figure]:
     yield Figure("streaming_over_plain_copies", ratio.value, 2.0, details=ratio.details(copies=8))
 
 
-BENCHES = {"sources": sources, "streaming": streaming}
+def asked() -> Iterator[Figure]:
+    """Lenses that ask a language model, on four texts of 128 tokens, over the plain pass of these texts.
+
+    `context` masks every key head by itself: 30 partial passes, 15 whole ones in sum.
+    """
+    subject = _subject()
+    texts = [_words(number * LONG, 128) for number in range(4)]
+    batch = subject.encode(texts)
+    for name, lens, bound in (
+        ("context", "context:window=32,windows=32,losses=shared", 40.0),
+        ("logitlens", "logitlens", 15.0),
+        ("composition", "composition", 60.0),
+        ("edges", "edges:strongest=0,drawn=0,ablation=zero", 60.0),
+    ):
+        ratio = side_by_side(
+            lambda: _plain(subject, batch, 1), lambda one=lens: lo.look(subject, texts, one, progress=False)
+        )
+        yield Figure(f"{name}_over_plain_pass", ratio.value, bound, details=ratio.details(tokens=4 * 128))
+
+
+BENCHES = {"sources": sources, "streaming": streaming, "asked": asked}

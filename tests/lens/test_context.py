@@ -11,6 +11,7 @@ from tiny import subject as tiny_subject
 
 import lorgnette as lo
 from lorgnette.errors import UserError
+from lorgnette.lens.ablation.rerun import Rerun
 from lorgnette.lens.context.retrieval import retrieval_scores
 from lorgnette.lens.context.windowed import Stream
 from lorgnette.reporting import findings
@@ -153,6 +154,21 @@ def test_masses_alone_run_no_masked_pass():
     data = lo.look(gpt2(), TEXTS, ["context:sinks=1,windows=2,window=2,losses=false"], progress=False)["context"].data
     assert "loss_change" not in data
     assert int(data["far_mass_count"].max()) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "passes"), [("gpt2", "", 8), ("llama", "", 18), ("llama", ",losses=shared", 6)]
+)
+def test_the_cost_is_said_beforehand_and_is_right(kind, options, passes, capsys, monkeypatch):
+    subject, counted = gpt2() if kind == "gpt2" else tiny_subject("llama"), []
+    each = Rerun.each
+    monkeypatch.setattr(Rerun, "each", lambda self, site, jobs: counted.append(len(jobs)) or each(self, site, jobs))
+    lo.look(subject, TEXTS, [f"context:sinks=1,windows=2,window=2{options}"])
+    assert sum(counted) == passes
+    said = capsys.readouterr().err
+    assert f"context: for each batch one more pass, and {passes} with masked heads, each from the layer" in said
+    lo.look(subject, TEXTS, ["context:sinks=1,windows=2,window=2,losses=false"])
+    assert "masked heads" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("make", [classifier, lambda: tiny_subject("marian"), lambda: tiny_subject("bert-mlm")])

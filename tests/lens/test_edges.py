@@ -239,10 +239,12 @@ def test_the_edges_of_a_head_sum_to_its_effect_by_gradient(family):
         torch.testing.assert_close(total[:, own], wanted, rtol=1e-5, atol=1e-6 * float(wanted.abs().max()))
 
 
-def test_attributions_alone_take_no_second_pass():
+def test_attributions_alone_take_no_second_pass(capsys):
     subject = gpt2()
-    whole = lo.look(subject, TEXTS, ["edges:strongest=2,drawn=0"], progress=False)["edges"].data
-    alone = lo.look(subject, TEXTS, ["edges:strongest=0,drawn=0"], progress=False)["edges"].data
+    whole = lo.look(subject, TEXTS, ["edges:strongest=2,drawn=0"])["edges"].data
+    assert "up to 2 passes and 2 partial ones for the patched edges" in capsys.readouterr().err
+    alone = lo.look(subject, TEXTS, ["edges:strongest=0,drawn=0"])["edges"].data
+    assert "patched" not in capsys.readouterr().err
     assert "exact" not in alone
     np.testing.assert_allclose(alone["attribution"], whole["attribution"])
 

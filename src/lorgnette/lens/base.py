@@ -58,6 +58,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
         compute()                   make the result
         needs(), take(results)      results of other lenses, or of a pass before, that it is made from
         taps(batch)                 taps of its own, for what `update` cannot see (gradients, say)
+        cost()                      what a batch takes beside its own pass, said beforehand
 
     What was added during a batch reaches the states only when the whole batch has succeeded. Batches that fail,
     interruptions, processes, devices and the numbers of single texts are the business of the parts.
@@ -111,6 +112,10 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
 
     def take(self, results: Mapping[str, Result]) -> None:
         """Take in the results of the lenses that it needs, by lens."""
+
+    def cost(self) -> str:
+        """What a batch takes beside its own pass, in a phrase, if that is many passes; `look` says so beforehand."""
+        return ""
 
     def taps(self, batch: Batch) -> Sequence[Tap]:
         """Taps of its own that the pass needs, for what `update` (which runs without gradients) cannot do."""

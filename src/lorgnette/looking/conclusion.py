@@ -60,6 +60,13 @@ def concluded(
     return Results(computed, texts={name: numbers for name, numbers in texts.items() if numbers.data_vars})
 
 
+def tell_costs(lenses: Iterable[Lens]) -> None:
+    """What the lenses take that need many passes, a line each, before the first one."""
+    for lens in lenses:
+        if cost := lens.cost():
+            print(f"{lens.name}: {cost}.", file=sys.stderr, flush=True)
+
+
 def tell_notes(results: Results) -> None:
     """What a lens has decided by itself, a line each."""
     for result in results.values():

@@ -92,6 +92,15 @@ class Context(Lens):
             self.pairs: list[Pairs] = [Pairs(self.of_changes, name) for name in self.changes]
             self.of_loss: Moments = Moments(self, "loss", at="corpus")
 
+    def cost(self) -> str:
+        if not self.losses:
+            return ""
+        masked = sum(len(self._jobs(each.heads, each.groups)) for each in self.subject.text_attention)
+        return (
+            f"for each batch one more pass, and {masked:,} with masked heads, each from the layer of the heads on; "
+            "losses=false leaves them out"
+        )
+
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         return (Wanted(block=self._masses(call, batch), peak=True, positions=True),)
 

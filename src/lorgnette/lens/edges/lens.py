@@ -78,6 +78,11 @@ class Edges(EdgeAttribution):
             self.attributed = results[EdgeAttribution.name]
             self.chosen = self._choose(self.attributed.data)
 
+    def cost(self) -> str:
+        edges = self.strongest + self.drawn
+        patched = f", and up to {edges} passes and {edges} partial ones for the patched edges" if edges else ""
+        return f"for each batch a forward pass and a backward sweep over all edges{patched}"
+
     def _declare(self) -> None:
         if not self.exact:
             super()._declare()
