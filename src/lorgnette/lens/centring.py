@@ -1,6 +1,7 @@
 """The option `centred`: values, and keys, less their mean over the corpus, a constant that no output depends on.
 
-docs/gauge.md says why. A lens with the option needs the means first, and reads each call through its `Centring`.
+docs/gauge.md says why. A lens with the option is a `CentredLens`: it needs the means first, and reads each call through
+its `Centring`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,6 +97,21 @@ class Centring:
                 "measured: use lo.look, which measures them first, or leave out centred."
             )
         return self.means[name][site]
+
+
+class CentredLens(Lens):
+    """A lens with the option `centred`."""
+
+    def __init__(self, centred: bool) -> None:
+        super().__init__()
+        self.centred = centred
+        self.centring = Centring(self, on=centred)
+
+    def needs(self) -> Sequence[Lens]:
+        return self.centring.needs()
+
+    def take(self, results: Mapping[str, Result]) -> None:
+        self.centring.take(results)
 
 
 def _at(means: xr.DataArray, site: Site, heads: Sequence[int]) -> Float[Tensor, "head dim"]:

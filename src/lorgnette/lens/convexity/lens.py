@@ -1,6 +1,5 @@
 """How far a head's output departs from the uniform average of the values, within the cone that they span."""
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -8,8 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette.attending import Call
-from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.convexity.formulas import Cone, angle, cone
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.pairs import Pairs
@@ -31,7 +29,7 @@ _NARROWEST = 1e-6
 """Radians: a cone narrower than this has no inside to use."""
 
 
-class Convexity(Lens):
+class Convexity(CentredLens):
     """y_i = Σ_j α_ij v_j against v̄_i, the mean of the values visible to query i (Fosse et al. 2023, eq. 3).
 
     If all values lie within an angle θ < π/2 of v̄, so does every y, whatever the weights: in a narrow cone, attention
@@ -50,15 +48,7 @@ class Convexity(Lens):
     no_mean: Tensor
 
     def __init__(self, centred: bool = False) -> None:
-        super().__init__()
-        self.centred = centred
-        self.centring: Centring = Centring(self, on=centred)
-
-    def needs(self) -> Sequence[Lens]:
-        return self.centring.needs()
-
-    def take(self, results: Mapping[str, Result]) -> None:
-        self.centring.take(results)
+        super().__init__(centred)
 
     def allocate(self, subject: Subject) -> None:
         self.moments: Moments = Moments(self, tuple(_DESCRIPTIONS))

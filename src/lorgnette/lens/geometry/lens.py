@@ -1,6 +1,6 @@
 """Geometry of the representations: mean cosine, isotropy, effective rank, rogue dimensions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -15,8 +15,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.constraints import Interval
 from lorgnette.errors import UserError
 from lorgnette.free_memory import free_memory
-from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.geometry.cloud import Cloud, Clouds
 from lorgnette.lens.geometry.cosine import SQUARES, TOTAL, UNITS, contributions
 from lorgnette.lens.geometry.isotropy import effective_rank_of, eigenvalues
@@ -61,7 +60,7 @@ _CENTRED = ("sim", "sim_se", "sim_count", "sim_corpus", "sim_corpus_count")
 """What is measured of centred vectors too."""
 
 
-class Geometry(Lens):
+class Geometry(CentredLens):
     """Mean pairwise cosine of states, queries, keys and values, and its relatives (Fosse et al. 2023, Ethayarajh 2019).
 
         SIM = 2/(n(n−1)) Σ_{i<j} cos(x_i, x_j)        within a text, then mean over texts; and over the corpus
@@ -100,17 +99,10 @@ class Geometry(Lens):
         occurrences: Annotated[int, Interval(20)] = 4096,
         centred: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(centred)
         self.specials, self.wanted, self.words = specials, covariances, words
-        self.least, self.occurrences, self.centred = least, occurrences, centred
-        self.centring: Centring = Centring(self, on=centred)
+        self.least, self.occurrences = least, occurrences
         self.reads = self.reads | ({"words"} if words else set()) | ({"cpu"} if centred else set())
-
-    def needs(self) -> Sequence[Lens]:
-        return self.centring.needs()
-
-    def take(self, results: Mapping[str, Result]) -> None:
-        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         shapes = VectorSizes.of(subject)

@@ -1,6 +1,6 @@
 """How sensitive the loss is to each attention weight: |∂loss/∂α|."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
@@ -15,8 +15,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.constraints import Seed
 from lorgnette.contributions.centred import refuse_learnt_sink
-from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.pairs import Pairs
@@ -89,7 +88,7 @@ SPECIAL = ("cls", "sep", "all")
 """Special tokens, and all weights, with which they are compared."""
 
 
-class Gradients(Lens):
+class Gradients(CentredLens):
     """Mean |∂L/∂α_ij| by category of key j, for every head (Clark et al. 2019, §3.3).
 
     L is the training loss of the subject: cross-entropy of the label, of the reference translation, of the next token,
@@ -111,16 +110,9 @@ class Gradients(Lens):
     }
 
     def __init__(self, by: By = "text", seed: Seed = 0, *, centred: bool = False) -> None:
-        super().__init__()
-        self.by, self.seed, self.centred = by, seed, centred
-        self.centring: Centring = Centring(self, on=centred)
+        super().__init__(centred)
+        self.by, self.seed = by, seed
         self.graph: Graph | None = None
-
-    def needs(self) -> Sequence[Lens]:
-        return self.centring.needs()
-
-    def take(self, results: Mapping[str, Result]) -> None:
-        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         self.task: str = task_of(subject)

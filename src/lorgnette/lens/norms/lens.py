@@ -19,8 +19,7 @@ from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_me
 from lorgnette.contributions.output_share import OutputShares
 from lorgnette.contributions.pairs import TokenPairs
 from lorgnette.contributions.value_zeroing import value_zeroing
-from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.norms.pair_sample import PairSample, rank_correlations
 from lorgnette.lens.norms.readings import Reading, Readings
@@ -43,7 +42,7 @@ _OUTPUT = ("contribution", "contribution_share")
 _ALL_HEADS = ("all_heads_norm", "all_heads_share")
 
 
-class Norms(Lens):
+class Norms(CentredLens):
     """‖α f(x)‖ of every head and of all heads, with residual and LayerNorm, and mixing ratios.
 
     f^h(x) = (x W_V^h + b_V^h) W_O^h; b_O belongs to no token and is excluded. Kobayashi et al. 2020 and 2021; the terms
@@ -87,14 +86,12 @@ class Norms(Lens):
         `parts`: further kinds of token, the named parts of the texts (who speaks in a chat: user, assistant, …).
         `centred`: norms of values less their mean over the corpus.
         """
-        super().__init__()
+        super().__init__(centred)
         self.by, self.all_heads, self.contribution, self.sample_size = by, all_heads, contribution, sample
         self.residual: bool = residual or bool(measures)
         self.layer_norm: bool = self.residual and (layer_norm or bool(measures))
         self.measures: tuple[str, ...] = tuple(measures)
         self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
-        self.centred = centred
-        self.centring: Centring = Centring(self, on=centred)
         self._projections: SiteWeights | None = None
         plain = all_heads and not self.measures and not contribution and not centred
         self.reads = frozenset({"residual"} if self.residual else ()) | (set() if plain else {"cpu"})
@@ -105,12 +102,6 @@ class Norms(Lens):
         if self._projections is None:
             self._projections = SiteWeights(self.subject, layer_norm=self.layer_norm)
         return self._projections
-
-    def needs(self) -> Sequence[Lens]:
-        return self.centring.needs()
-
-    def take(self, results: Mapping[str, Result]) -> None:
-        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         _ = self.projections  # a model without known projections is refused here

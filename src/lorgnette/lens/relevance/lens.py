@@ -1,6 +1,6 @@
 """How much of a prediction passes through each head and comes from each category of token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,8 +16,7 @@ from lorgnette.explaining import Explanation, Target, explain
 from lorgnette.explaining.backward import CENTRED, propagated
 from lorgnette.explaining.rules import RULES
 from lorgnette.explaining.target import require_head
-from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.signals import Signal, variable
@@ -30,7 +29,7 @@ from lorgnette.types import ModelOutput
 TOKENS = (*CATEGORIES, "target", "positions")
 
 
-class Relevance(Lens):
+class Relevance(CentredLens):
     """Relevance of heads, layers and categories of token for the prediction (`lorgnette.explaining`).
 
         relevance   R_h / Σ_h′ |R_h′| within the layer, R_h summed over the head's output
@@ -61,20 +60,13 @@ class Relevance(Lens):
     def __init__(
         self, method: Annotated[str, OneOf(RULES)] = "attnlrp", target: Target = None, *, centred: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(centred)
         if centred and method not in CENTRED:
             raise UserError(
                 f"relevance with centred=true is for the methods {', '.join(CENTRED)}: those of Voita et al. share by "
                 f"the size or sign of every term, and a constant changes them all. Got {method!r} instead."
             )
-        self.method, self.target, self.centred = method, target, centred
-        self.centring: Centring = Centring(self, on=centred)
-
-    def needs(self) -> Sequence[Lens]:
-        return self.centring.needs()
-
-    def take(self, results: Mapping[str, Result]) -> None:
-        self.centring.take(results)
+        self.method, self.target = method, target
 
     def allocate(self, subject: Subject) -> None:
         require_head(subject)

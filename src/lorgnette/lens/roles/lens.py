@@ -16,7 +16,7 @@ from lorgnette.constraints import Interval, Share
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.relations.lens import PARTS, FoundPairs, in_parts, relation_names
 from lorgnette.lens.roles.formulas import (
@@ -65,7 +65,7 @@ class Parsing(Tap):
         self.lens.parse_control(call, self.batch)
 
 
-class Roles(Lens):
+class Roles(CentredLens):
     """The numbers and labels of every head, chosen on one part of the corpus and tested on the other.
 
     Labels and their thresholds are in `lorgnette.lens.roles.labels.RULES`; a head may have several, or none. Shares
@@ -92,19 +92,18 @@ class Roles(Lens):
         least: Annotated[int, Interval(1)] = 20,
         centred: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(centred)
         self.relations, self.development = relation_names(relations), development
-        self.source, self.least, self.centred = ranks, least, centred
-        self.centring: Centring = Centring(self, on=centred)
+        self.source, self.least = ranks, least
         self.ranks: tuple[Tensor, Tensor] | None = None
 
     def needs(self) -> Sequence[Lens]:
         counts = (PieceCounts(),) if self.ranks is None and self.source == "corpus" else ()
-        return (*counts, *self.centring.needs())
+        return (*counts, *super().needs())
 
     def take(self, results: Mapping[str, Result]) -> None:
         if self.centred:
-            self.centring.take(results)
+            super().take(results)
         if "piece_counts" not in results:
             return
         counts = results["piece_counts"].data["pieces"].values

@@ -1,6 +1,6 @@
 """How much of each input token remains in the states after each layer: attention rollout."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
@@ -14,8 +14,7 @@ from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer_mixing import LayerMixing, mixing_of, rollable
 from lorgnette.contributions.rollout import rolled_out
 from lorgnette.errors import UserError
-from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.moments import By, Moments
 from lorgnette.results import Result
 from lorgnette.statistics.entropy import entropy
@@ -27,7 +26,7 @@ MEASURES = ("weights", "norms")
 SHARES = ("self", "cls", "sep", "period_comma", "other")
 
 
-class Rollout(Lens):
+class Rollout(CentredLens):
     """Attention rollout by layer: the share of its own token in a state, and of each category of token.
 
         weights   M = ½ mean_h α + ½ I                                       (Abnar & Zuidema 2020)
@@ -53,15 +52,8 @@ class Rollout(Lens):
     reads = frozenset({"residual", "cpu"})
 
     def __init__(self, by: By = "text", centred: bool = False) -> None:
-        super().__init__()
-        self.by, self.centred = by, centred
-        self.centring: Centring = Centring(self, on=centred)
-
-    def needs(self) -> Sequence[Lens]:
-        return self.centring.needs()
-
-    def take(self, results: Mapping[str, Result]) -> None:
-        self.centring.take(results)
+        super().__init__(centred)
+        self.by = by
 
     def allocate(self, subject: Subject) -> None:
         subject.anatomy.require("mixing")

@@ -16,8 +16,7 @@ from lorgnette.constraints import NotEmpty, Share
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.shared import transformed_norms_of
 from lorgnette.figures.finding import HALF
-from lorgnette.lens.base import Lens
-from lorgnette.lens.centring import Centring
+from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
 from lorgnette.lens.moments import TOTAL, WEIGHT, Moments
 from lorgnette.lens.pairs import Pairs, extreme_q
@@ -44,7 +43,7 @@ _DESCRIPTIONS = {
 }
 
 
-class Sinks(Lens):
+class Sinks(CentredLens):
     """Sink rates of every head, the contribution and activations of the sink, and the loss without it.
 
         s_j = (1/n) Σ_i α_ij          the share of a head's weight over the text that token j receives
@@ -83,10 +82,8 @@ class Sinks(Lens):
         effect: bool = False,
         centred: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(centred)
         self.thresholds, self.threshold, self.effect = tuple(thresholds), threshold, effect
-        self.centred = centred
-        self.centring: Centring = Centring(self, on=centred)
         self.reads = self.reads | ({"cpu"} if effect or centred else set())
         self._projections: SiteWeights | None = None
         self.sinks: dict[Site, Keys] = {}
@@ -97,12 +94,6 @@ class Sinks(Lens):
         if self._projections is None:
             self._projections = SiteWeights(self.subject, layer_norm=False)
         return self._projections
-
-    def needs(self) -> Sequence[Lens]:
-        return self.centring.needs()
-
-    def take(self, results: Mapping[str, Result]) -> None:
-        self.centring.take(results)
 
     def allocate(self, subject: Subject) -> None:
         _ = self.projections  # a model without known projections is refused here
