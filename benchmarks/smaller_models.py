@@ -132,7 +132,7 @@ def language(cells: Cells) -> None:
                 "seed": seed,
                 "method": "importance",
                 "keep": share,
-                "max_length": 128,
+                "max_length": given.max_length,
                 "batch_size": 8,
                 "settle": 0,
                 "distil": 0.0,
@@ -203,6 +203,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="at most so many texts to train on and to rank by")
     parser.add_argument("--allow-pickle", action="store_true", help="read weights from a pickle, which can run code")
     parser.add_argument("--test-limit", type=int, help="at most so many translations are scored")
+    parser.add_argument("--max-length", type=int, default=128, help="tokens of each text of the language model")
     parser.add_argument("--shares", type=float, nargs="+", default=[0.9, 0.8, 0.7])
     given = parser.parse_args()
     torch.set_num_threads(1)

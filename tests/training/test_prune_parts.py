@@ -11,7 +11,7 @@ import transformers as hf
 from test_prune import PARTS, base, same, weights  # noqa: F401
 from test_removal import made
 from test_removed_parts import near
-from tiny import inputs
+from tiny import BERT, inputs, tokenizer
 
 import lorgnette as lo
 from lorgnette.attending import Site
@@ -31,6 +31,8 @@ from lorgnette.training.pruning.removal import remove_parts
 from lorgnette.training.pruning.scores import by_importance, by_kind, importance, layer_order, layers_to_go
 from lorgnette.training.pruning.settings import PruningSettings, size_of
 
+VIT = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16, "image_size": 8,
+       "patch_size": 4}  # fmt: skip
 FAMILIES = (
     "bert-classifier",
     "distilbert",
@@ -407,6 +409,41 @@ def test_budgets_that_cannot_be_reached(base, tmp_path, changes, said, monkeypat
         changes = {"keep": 0.1, "only": ("heads",)}
     with pytest.raises(UserError, match=said):
         prune(settings(base, tmp_path / "out", **changes))
+    assert not list(tmp_path.iterdir()), "another budget can be asked for"
+
+
+@pytest.mark.parametrize(
+    ("made_by", "changes", "said"),
+    [
+        (
+            lambda **labels: hf.ErnieForSequenceClassification(hf.ErnieConfig(**BERT, **labels)),
+            {},
+            r"model' cannot be pruned: there is no record of its family \(ernie\).*These can be pruned: bert, electra",
+        ),
+        (
+            lambda **labels: hf.LukeForSequenceClassification(
+                hf.LukeConfig(**BERT, entity_vocab_size=9, entity_emb_size=16, pad_token_id=0, **labels)
+            ),
+            {"only": ("heads",)},
+            r"heads cannot be removed from .*model' \(luke\): set `keep`",
+        ),
+        (
+            lambda **labels: hf.ViTForImageClassification(hf.ViTConfig(**VIT, **labels)),
+            {},
+            r"no record of its family \(vit\)",
+        ),
+    ],
+)
+def test_families_that_cannot_be_pruned(made_by, changes, said, tmp_path):
+    """One line, before anything is written."""
+    folder, names = tmp_path / "model", ("negative", "positive")
+    model = made_by(id2label=dict(enumerate(names)), label2id={name: n for n, name in enumerate(names)})
+    model.save_pretrained(folder)
+    tokenizer("bert").save_pretrained(folder)
+    with pytest.raises(UserError, match=said) as refused:
+        prune(settings(folder, tmp_path / "out", keep=0.5, **changes))
+    assert "\n" not in str(refused.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_sweep_is_a_folder_for_each_budget_a_table_and_a_figure(base, tmp_path):  # noqa: F811
@@ -481,7 +518,7 @@ def test_equal_sizes_are_equal():
 
 def test_equal_sizes_open_in_transformers(tmp_path):
     """--uniform: an ordinary checkpoint, as small as the pruned model."""
-    from tiny import tiny_model, tokenizer
+    from tiny import tiny_model
 
     from lorgnette.training import TrainingSettings, train
 

@@ -25,13 +25,14 @@ from lorgnette.training.gates.gates import HeadGates, freeze_but, heads_of
 from lorgnette.training.gates.run import refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
 from lorgnette.training.pruning.budget import Budget, budget_of
-from lorgnette.training.pruning.choice import chosen, teacher_of
+from lorgnette.training.pruning.choice import KEPT, chosen, teacher_of
 from lorgnette.training.pruning.controls import Controls, measure_choices, measure_controls
 from lorgnette.training.pruning.counted import without_heads
 from lorgnette.training.pruning.export import export_onnx
 from lorgnette.training.pruning.parts import counts
 from lorgnette.training.pruning.refusals import (
     refuse_count,
+    refuse_family,
     refuse_format,
     refuse_language_model,
     refuse_settings,
@@ -87,6 +88,7 @@ def prune(settings: PruningSettings, tuned: dict[int, Score] | None = None) -> P
         return _with_onnx(settings)
     _refuse_unfinished(root, settings)
     refuse_language_model(settings)
+    refuse_family(settings)
     ready = prepare(training, trained=True)
     refuse_untrained(ready, training.model)
     whole = ready.builder.model().eval().to(default_device())
@@ -98,7 +100,12 @@ def prune(settings: PruningSettings, tuned: dict[int, Score] | None = None) -> P
         with run.locked(), writing(training.folder, "--resume goes on from what was kept."), quiet():
             _refuse_unfinished(root, settings)
             _begin(root, settings, ready)
-            _run(work, whole)
+            try:
+                _run(work, whole)
+            except UserError:
+                if not any(each.is_dir() or each.name == KEPT for each in root.iterdir()):
+                    shutil.rmtree(root, ignore_errors=True)  # there is nothing to go on from
+                raise
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(f"interrupted; the same command with --resume goes on ({root}).") from interrupt
     return Pruned.load(training.folder)

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.models.families import anatomy_of
+from lorgnette.models.families import PRUNED, anatomy_of, prunable_types, record_of
 from lorgnette.training.arguments import processes
-from lorgnette.training.build import is_preset, models_language
+from lorgnette.training.build import is_preset, models_language, opened
 from lorgnette.training.gates.run import wanted
 from lorgnette.training.pruning.export import refuse_without_packages
 from lorgnette.training.pruning.settings import PruningSettings
@@ -31,6 +31,25 @@ def refuse_language_model(settings: PruningSettings) -> None:
         raise UserError(
             f"{settings.model!r} is a language model: what it knows was not learnt on this corpus, so a small one from "
             "random weights (`scratch`) says nothing. Omit it."
+        )
+
+
+def refuse_family(settings: PruningSettings) -> None:
+    """Refuse a model whose parts have no names, or whose heads cannot go where only heads are to."""
+    checkpoint = opened(settings.training)
+    if checkpoint.gguf is not None:
+        return
+    config = checkpoint.config()
+    family, name = record_of(config), config.model_type.removeprefix(PRUNED)
+    if family is None or name not in prunable_types():
+        raise UserError(
+            f"{settings.model!r} cannot be pruned: there is no record of its family ({name}) that says what its layers "
+            f"consist of. These can be pruned: {', '.join(prunable_types())}."
+        )
+    if family.cut is None and settings.counts_heads:
+        raise UserError(
+            f"heads cannot be removed from {settings.model!r} ({name}): set `keep`, `size` or `speed` and leave `only` "
+            "out, so that feed-forward units and layers go."
         )
 
 
