@@ -24,4 +24,6 @@ STUDY = Study(
     ),
     seeds=(0, 1, 2, 3, 4),
     only="part",
+    published_setting="pure-attention models on GloVe of width 300 and all of e-SNLI with its highlights, beside "
+    "HateXplain and YelpHat (glove_300d/glove.840B.300d.txt and esnli_full/esnli_*.csv in the folder of data)",
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from reproductions.frame.cells import Cell
 from reproductions.frame.settings import Machine, Settings
+from reproductions.frame.wide_vectors import NAME as WIDE
 
 CORPORA = ("hatexplain", "yelphat", "esnli")
 NAMES = {"hatexplain": "HateXplain", "yelphat": "YelpHat", "esnli": "e-SNLI"}
@@ -22,7 +23,7 @@ FROZEN = ("nothing", "words", "attention", "values")
 """What is not trained, to ask what sends embeddings in a direction."""
 MAIN, OTHERS = "glove-100", ("random-300", "random-100")
 VECTORS = {"glove-100": 100, "random-300": 300, "random-100": 100}
-"""Word vectors of the pure-attention models → width. The 300-d GloVe of the paper is not at hand."""
+"""Word vectors of the pure-attention models → width. The 300-d GloVe of the paper is not at hand: see `PUBLISHED`."""
 OTHER_POINTS = ((1, 0.0), (2, 0.0), (5, 0.0))
 """(layers, λ) from random vectors: is it GloVe or the width that makes the difference?"""
 LATE: Mapping[str, Any] = {"keep_last": True, "epochs": 30, "patience": 30}
@@ -80,10 +81,18 @@ QUICK = Size(
     test_limit=500,
     seeds=2,
 )
+PUBLISHED = Size(vectors={WIDE: 300}, late=False)
+"""With --published: GloVe as the authors have it, and the released files of e-SNLI (`RELEASED`)."""
+RELEASED = {"esnli": "esnli_full"}
 
 
 def grid(settings: Settings, done: Mapping[str, Any]) -> Cells:
-    """The cells of all parts; those that only explain the others (random vectors, late weights) come last."""
+    """The cells of all parts; those that only explain the others (random vectors, late weights) come last.
+
+    With --published only the pure-attention models: the other parts are not the authors' or need no other data.
+    """
+    if settings.published:
+        return attention(PUBLISHED, settings.seeds)
     every = attention(QUICK if settings.quick else FULL, settings.seeds)
     for part in (encoders, nearest, classes, tagging, sent, contextual):
         every |= part(settings.quick, settings.seeds)
@@ -114,7 +123,8 @@ def attention(size: Size, seeds: Sequence[int]) -> Cells:
     """Seed by seed, so that what is there after any time is as even as can be."""
     seeds = list(seeds)[: size.seeds]
     others = [name for name in OTHERS if name in size.vectors]
-    runs = [(MAIN, "best", *run) for run in product(seeds, size.points(), size.corpora)]
+    main = MAIN if MAIN in size.vectors else WIDE
+    runs = [(main, "best", *run) for run in product(seeds, size.points(), size.corpora)]
     if size.late:
         runs += [(MAIN, "late", *run) for run in product(seeds[:FEW], LATE_POINTS, size.corpora)]
     few = product(seeds[:FEW], others, OTHER_POINTS, size.corpora)
@@ -126,8 +136,10 @@ def _attention(
     size: Size, vectors: str, weights: str, seed: int, point: tuple[int, float], corpus: str
 ) -> tuple[str, Cell]:
     (layers, strength), late = point, weights == "late"
-    arguments: dict[str, Any] = {"corpus": corpus, "layers": layers, "strength": strength, "seed": seed}
-    arguments |= {"embeddings": vectors.split("-")[0], "width": size.vectors[vectors]}
+    wide = vectors == WIDE
+    arguments: dict[str, Any] = {"corpus": RELEASED.get(corpus, corpus) if wide else corpus, "layers": layers}
+    arguments |= {"strength": strength, "seed": seed}
+    arguments |= {"embeddings": vectors if wide else vectors.split("-")[0], "width": size.vectors[vectors]}
     arguments |= {"epochs": size.epochs, "patience": size.patience, "batch_size": size.batch_size}
     arguments |= {"max_length": size.max_length, "limit": size.limit, "test_limit": size.test_limit}
     labels = {"part": "attention", "corpus": corpus, "vectors": vectors, "layers": layers, "strength": strength}

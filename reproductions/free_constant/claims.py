@@ -93,6 +93,7 @@ def _classifiers(t: Trainings) -> Iterator[Claim]:
         keys,
         learnt,
         Bound.within(-NEAR, NEAR),
+        ends=COSINE,
     )
     (raw, learnt), (centred, _) = (t.values(lambda run, n=n: run[n][last] - run[n][0], (PLAIN,)) for n in t.VALUES)
     yield _both(
@@ -144,13 +145,22 @@ def _classifiers(t: Trainings) -> Iterator[Claim]:
         level,
         learnt,
         Bound.above(HALF),
+        ends=COSINE,
     )
 
 
-def _both(id: str, text: str, values: object, learnt: object, bound: Bound, note: str = "") -> Claim:
+def _both(
+    id: str,
+    text: str,
+    values: object,
+    learnt: object,
+    bound: Bound,
+    note: str = "",
+    ends: tuple[float, float] | None = None,
+) -> Claim:
     name = {"hatexplain": "HateXplain"}[CORPUS]
     return with_and_without(
-        values, learnt, id=id, text=f"{name}, five layers: {text}", bound=bound, note=note, published=None
+        values, learnt, id=id, text=f"{name}, five layers: {text}", bound=bound, note=note, published=None, ends=ends
     )
 
 

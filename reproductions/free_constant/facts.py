@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from reproductions.frame.claims import Claim
+from lorgnette.looking.controls import RANDOM
+from reproductions.frame.claims import HOLDS, Claim
 from reproductions.frame.finished import Finished
 from reproductions.free_constant.grid import ARMS, QUICK_TEXTS, SIZE, TEXTS
 from reproductions.free_constant.readings import Readings, Trainings
@@ -12,7 +13,14 @@ from reproductions.free_constant.readings import Readings, Trainings
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     r, t = Readings(cells), Trainings(cells)
     arms = [arm for arm in ARMS if t.seeds(arm)]
+
+    def less_than(vectors: str) -> str:
+        """The models of which less than the bound is left, by name."""
+        found = [m for m in r.models if (one := claims.get(f"{m}-kept-{vectors}")) and one.verdict == HOLDS]
+        return ", ".join(found) or "none"
+
     return {
+        "less_than": less_than,
         "models": r.models,
         "size": QUICK_TEXTS if cells.settings.quick else TEXTS,
         "training": SIZE,
@@ -21,6 +29,12 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
             model: {v: {k: float(r.sim(model, v, k).mean()) for k in ("raw", "centred")} for v in ("key", "value")}
             for model in r.models
         },
+        "untrained": {v: {k: r.level(v, k, RANDOM) for k in ("raw", "centred")} for v in ("key", "value")}
+        if r.has_controls
+        else {},
+        "lower": sum(float((r.sim(m, "value", "raw") - r.sim(m, "value", "raw", RANDOM)).mean()) < 0 for m in r.models)
+        if r.has_controls
+        else 0,
         "arms": {
             arm: {
                 "last": {

@@ -38,8 +38,8 @@ def _encoders(r: Readings) -> Figure:
         ]
         charts.append(_panel(rows, model))
     caption = (
-        "Mean cosine of all pairs of tokens of a text (SIM) by layer of five encoders, mean over heads: dashed as it "
-        "is, solid less one constant per head, the mean over other texts."
+        "SIM by layer of pretrained encoders, mean over heads: dashed as it is, solid less one constant per head, the "
+        "mean over other texts."
     )
     return Figure(
         "encoders", alt.vconcat(*(alt.hconcat(*charts[k : k + 3]) for k in range(0, len(charts), 3))), caption
@@ -56,5 +56,8 @@ def _classifiers(t: Trainings) -> Figure:
             for layer, value in enumerate(t.mean(arm, vector if kind == "raw" else f"{vector}_{kind}").tolist(), 1)
         ]
         charts.append(_panel(rows, SAID[arm]))
-    caption = "The same of classifiers of five layers on HateXplain, by how they were trained; mean over seeds."
+    caption = (
+        "Mean cosine of all pairs of tokens of a text (SIM) by layer of classifiers on HateXplain, by how they were "
+        "trained: dashed as it is, solid less one constant, the mean over all test texts. Mean over seeds."
+    )
     return Figure("classifiers", alt.hconcat(*charts), caption)

@@ -20,4 +20,6 @@ STUDY = Study(
         "yelphat-glove-100-strong-falls",
     ],
     seeds=(0, 1, 2),
+    published_setting="GloVe of width 300 and all of e-SNLI with its highlights, beside HateXplain and YelpHat "
+    "(glove_300d/glove.840B.300d.txt and esnli_full/esnli_*.csv in the folder of data)",
 )

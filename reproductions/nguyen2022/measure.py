@@ -17,6 +17,7 @@ from reproductions.frame.plausible import marked_examples, measured
 from reproductions.frame.running import numbers_of, ready_for_training
 from reproductions.frame.settings import Machine
 from reproductions.frame.tokens import store, stored
+from reproductions.frame.wide_vectors import with_vectors
 
 PRESET = "bilstm-attention"
 _BATCH = 128
@@ -37,6 +38,7 @@ def settings_of(*, strength: float, width: int, **rest: Any) -> TrainingSettings
 def prepare_texts(arguments: Mapping[str, Any], machine: Machine) -> None:
     """Writes the token ids that a cell with these arguments reads, unless they are there."""
     told = {key: value for key, value in arguments.items() if key != "draws"}
+    told = with_vectors(told, machine.data)
     store(settings_of(**told, data=machine.data, out=machine.scratch), machine.scratch)
 
 
@@ -44,7 +46,7 @@ def trained(*, machine: Machine, draws: int, **told: Any) -> dict[str, Any]:
     """Trains one model, measures how plausible its attention is, and keeps the numbers."""
     ready_for_training()
     with tempfile.TemporaryDirectory(prefix="lorgnette-", ignore_cleanup_errors=True) as folder:
-        settings = settings_of(**told, data=machine.data, out=Path(folder) / "run")
+        settings = settings_of(**with_vectors(told, machine.data), data=machine.data, out=Path(folder) / "run")
         prepared = stored(settings, machine.scratch)
         run = train(settings, prepared=prepared)
         model = SelfAttentionClassifier.from_pretrained(run.folder).eval()

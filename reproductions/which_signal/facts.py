@@ -8,7 +8,7 @@ from typing import Any
 from reproductions.frame.claims import Claim
 from reproductions.frame.finished import Finished
 from reproductions.which_signal.grid import LANGUAGE, size_of
-from reproductions.which_signal.readings import Place, Readings, title, words
+from reproductions.which_signal.readings import RANDOM, Place, Readings, title, words
 
 _NOISY = 0.5
 
@@ -56,16 +56,23 @@ def _above_chance(readings: Readings, signal: str) -> dict[str, int]:
     return {"above": sum(value > 0 for value in known), "all": len(known)}
 
 
-def _by_share(readings: Readings, names: Sequence[str]) -> dict[str, list[float]]:
-    """What each signal avoids on average if the least and if the largest share of the heads goes."""
-    out: dict[str, list[float]] = {}
+def _by_share(readings: Readings, names: Sequence[str]) -> dict[str, Any]:
+    """What each signal avoids on average if the least and if the largest share of the heads goes.
+
+    `least`: what random sets of the least share cost, in the stack that they cost least.
+    """
+    out: dict[str, Any] = {}
     for name in names:
         for share in (min(readings.shares), max(readings.shares)):
             each = readings.of_places(partial(readings.saved, share=share), name)
             known = [value for value in each if value is not None]
             if known:
                 out.setdefault(name, []).append(mean(known))
-    return out if all(len(out.get(name, ())) > 1 for name in names) else {}
+    if not all(len(out.get(name, ())) > 1 for name in names):
+        return {}
+    few = min(readings.shares)
+    known = [value for at in readings.every() if (value := readings.change(*at, RANDOM, few)) is not None]
+    return {**out, "least": min(known)}
 
 
 def _within(readings: Readings, places: list[Place]) -> dict[str, Any]:

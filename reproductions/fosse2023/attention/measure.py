@@ -19,6 +19,7 @@ from reproductions.fosse2023.attention.texts import groups, test_texts
 from reproductions.frame.running import numbers_of, ready_for_training
 from reproductions.frame.settings import Machine
 from reproductions.frame.tokens import store, stored
+from reproductions.frame.wide_vectors import with_vectors
 
 PRESET = "pure-attention"
 
@@ -38,7 +39,7 @@ def settings_of(*, layers: int, strength: float, width: int, **rest: Any) -> Tra
 
 def prepare_texts(cell: Mapping[str, Any], machine: Machine) -> None:
     """Writes the token ids that the cells of this corpus read, unless they are there; without <cls>."""
-    settings = settings_of(**cell, data=machine.data, out=machine.scratch)
+    settings = settings_of(**with_vectors(dict(cell), machine.data), data=machine.data, out=machine.scratch)
     store(settings.replace(model="mean", overrides={}, embeddings="random", penalties=()), machine.scratch)
 
 
@@ -58,7 +59,8 @@ def fitted(
 
 def trained(*, machine: Machine, **told: Any) -> dict[str, Any]:
     """Trains one model and measures it; the model itself goes."""
-    run, subject, prepared = fitted(settings_of(**told, data=machine.data, out=machine.scratch), machine)
+    settings = settings_of(**with_vectors(told, machine.data), data=machine.data, out=machine.scratch)
+    run, subject, prepared = fitted(settings, machine)
     started = time.monotonic()
     texts = test_texts(
         prepared, name=told["corpus"], data=machine.data, limit=told["test_limit"], max_length=told["max_length"]

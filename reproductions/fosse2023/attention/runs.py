@@ -13,6 +13,7 @@ from reproductions.fosse2023.grid import CORPORA, DEPTHS, MAIN, STRENGTHS, TABLE
 from reproductions.frame.finished import Finished
 from reproductions.frame.seeds import learnt
 from reproductions.frame.statistics import slope
+from reproductions.frame.wide_vectors import NAME as WIDE
 
 Point = tuple[int, float]
 """Layers and λ."""
@@ -29,11 +30,20 @@ class Runs:
 
     cells: Finished
 
+    @property
+    def main(self) -> str:
+        """The vectors of the main models: others with --published."""
+        return WIDE if self.cells.settings.published else MAIN
+
+    def _named(self, vectors: str) -> str:
+        return self.main if vectors == MAIN else vectors
+
     def of(
         self, path: str, corpus: str, point: Point, vectors: str = MAIN, *, at: int | None = None, weights: str = "best"
     ) -> Seeds:
         """What lies at a path of the result; of a list by layer (or epoch), the entry `at`."""
-        cells = self.cells.of(corpus=corpus, vectors=vectors, layers=point[0], strength=point[1], weights=weights)
+        at_point = {"vectors": self._named(vectors), "layers": point[0], "strength": point[1]}
+        cells = self.cells.of(corpus=corpus, **at_point, weights=weights)
         values = [cell.value(path) for cell in cells]
         return np.array([value if at is None else value[at] for value in values], dtype=float)
 
@@ -100,7 +110,8 @@ class Runs:
 
     def seeds(self, corpus: str, point: Point, vectors: str = MAIN) -> list[int]:
         """Of the runs that `of` reads, in the same order."""
-        cells = self.cells.of(corpus=corpus, vectors=vectors, layers=point[0], strength=point[1], weights="best")
+        at_point = {"vectors": self._named(vectors), "layers": point[0], "strength": point[1]}
+        cells = self.cells.of(corpus=corpus, **at_point, weights="best")
         return [int(str(cell.labels["seed"])) for cell in cells]
 
     def by_seed(self, corpus: str, points: Sequence[Point], read: Callable[[Point], Seeds]) -> ByPoint:

@@ -145,7 +145,7 @@ def _strengths(runs: Runs, printed: Printed, corpus: str) -> Table:
         "sufficiency are AOPC (tokens deleted); a random order of the tokens has a comprehensiveness of "
         f"{chance:.3f} at λ = 0."
     )
-    return Table(f"penalty-{corpus}", f"{NAMES[corpus]}, {MAIN}: the entropy penalty", pd.DataFrame(rows), note)
+    return Table(f"penalty-{corpus}", f"{NAMES[corpus]}, {runs.main}: the entropy penalty", pd.DataFrame(rows), note)
 
 
 _SIDES = ("SIM(V), over λ", "H, over λ", "SIM(V) of the last layer, over L")

@@ -1,8 +1,10 @@
 """e-SNLI (Camburu et al. 2018): premise, hypothesis, explanations, and highlighted words for some pairs."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lorgnette.errors import UserError
 from lorgnette.texts.annotated import majority, share
 from lorgnette.texts.example import Example
 from lorgnette.texts.tables import csv_rows, tsv_rows
@@ -11,6 +13,9 @@ from lorgnette.types import Json, Row
 LABELS = ("entailment", "neutral", "contradiction")
 FILE_LABELS = {"0": "neutral", "1": "entailment", "2": "contradiction"}  # the numbers of the tab-separated files
 TRAIN_SHARE = 0.8
+SOURCE = "github.com/OanaMariaCamburu/e-SNLI (folder dataset)"
+_COLUMNS = ("pairID", "gold_label", "Sentence1", "Sentence2", "Sentence1_marked_1", "Sentence2_marked_1")
+_WORD = re.compile(r"\w+(?:['’./-]\w+)*|[^\w\s]")
 
 
 def esnli(path: Path, highlights: Path, split: str) -> Iterator[Example]:
@@ -29,15 +34,47 @@ def esnli(path: Path, highlights: Path, split: str) -> Iterator[Example]:
             yield esnli_example(key, pair, FILE_LABELS[row["label"]], explanations, marked.get(key))
 
 
+def released(*paths: Path) -> Iterator[Example]:
+    """Pairs of the authors' own files: highlights of one annotator in train, of three in dev and test.
+
+    Words are split from the punctuation at their ends. A few rows of train have no hypothesis, and are left out; a pair
+    whose highlights are not those of its words has no rationale.
+    """
+    for path in paths:
+        for number, row in csv_rows(path):
+            missing = next((name for name in _COLUMNS if name not in row), None)
+            if missing is not None:
+                raise UserError(f"{path}: no column {missing!r}; expected a file of {SOURCE}, such as esnli_test.csv.")
+            if row["gold_label"] not in LABELS:
+                raise UserError(f"{path}, line {number}: {row['gold_label']!r} is none of {', '.join(LABELS)}.")
+            if row["Sentence1"].strip() and row["Sentence2"].strip():
+                yield _released(row)
+
+
+def _released(row: Row) -> Example:
+    premise, hypothesis = (" ".join(_WORD.findall(row[f"Sentence{side}"])) for side in (1, 2))
+    known = [k for k in (1, 2, 3) if row.get(f"Sentence1_marked_{k}") and row.get(f"Sentence2_marked_{k}")]
+    about = row["pairID"], (premise, hypothesis), row["gold_label"], tuple(row[f"Explanation_{k}"] for k in known)
+    try:
+        return esnli_example(*about, row if known else None, known)
+    except ValueError:
+        return esnli_example(*about)
+
+
 def esnli_example(
-    id: str, pair: tuple[str, str], label: str, explanations: Sequence[str], marked: Mapping[str, str] | None = None
+    id: str,
+    pair: tuple[str, str],
+    label: str,
+    explanations: Sequence[str],
+    marked: Mapping[str, str] | None = None,
+    annotators: Sequence[int] = (1, 2, 3),
 ) -> Example:
     premise, hypothesis = (tuple(sentence.split()) for sentence in pair)
     extra: Json = {"pair_start": len(premise), "explanations": tuple(explanations)}
     rationale = None
     if marked is not None:
         sides = [
-            [highlighted(marked[f"Sentence{side}_marked_{k}"], words) for k in (1, 2, 3)]
+            [highlighted(marked[f"Sentence{side}_marked_{k}"], words) for k in annotators]
             for side, words in ((1, premise), (2, hypothesis))
         ]
         gold = [majority(masks) for masks in sides]

@@ -44,6 +44,7 @@ class Named:
     variants: tuple[str, ...] = ("",)
     hub: Hub | None = None
     needs_split: bool = False
+    source: str = ""  # where its files can be had, if they are no part of any folder of data
     sorted_by_class: bool = False  # then the classes are made to take turns, so that the first n are balanced
 
     def about(self) -> str:
@@ -81,6 +82,19 @@ def _parallel_files(split: str, variant: str) -> tuple[str, ...]:
         "opensubtitles": "opensubtitles_voita2019.en-ru.tok.tsv",
     }
     return (names[variant],)
+
+
+_ESNLI_RELEASED = {
+    "train": ("esnli_train_1.csv", "esnli_train_2.csv"),
+    "val": ("esnli_dev.csv",),
+    "test": ("esnli_test.csv",),
+}
+
+
+def _bitext(source: str) -> Named:
+    """English and Russian, line by line, in the user's own three parts."""
+    splits = ("train", "val", "test")
+    return Named(splits, lambda split, variant: (f"{split}.en", f"{split}.ru"), sets.aligned, source=source)
 
 
 def _each(convert: Callable[[int, Row], Example | None]) -> Callable[[Rows], Iterator[Example]]:
@@ -125,6 +139,13 @@ NAMED: dict[str, Named] = {
         hub=Hub("esnli/esnli", _each(nli.esnli_hub), revision=_PARQUET),
         needs_split=True,
     ),
+    "esnli_full": Named(
+        ("train", "val", "test"),
+        lambda split, variant: _ESNLI_RELEASED[split],
+        nli.released,
+        nli.LABELS,
+        source=nli.SOURCE,
+    ),
     "eraser_movies": Named(
         ("train", "val", "test"),
         _by_split("movies_{split}.jsonl"),
@@ -154,6 +175,8 @@ NAMED: dict[str, Named] = {
         ),
     ),
     "parallel_en_ru": Named(("test",), _parallel_files, sets.parallel, variants=("tatoeba", "wmt", "opensubtitles")),
+    "wmt_en_ru": _bitext("statmt.org, news translation, English-Russian, as train.en, train.ru, val.en …"),
+    "opensubtitles_en_ru": _bitext("opus.nlpl.eu, OpenSubtitles2018, English-Russian, as train.en, train.ru, val.en …"),
     "hansards_en_fr": Named(("test",), lambda split, variant: ("enfr.src-tgt", "enfr.gold"), hansards),
     "gap_coreference": Named(("development", "test", "validation"), _by_split("gap-{split}.tsv"), gap),
     "wikitext2": Named(
@@ -235,7 +258,9 @@ def _folder(name: str, data: str | Path | None) -> Path | None:
     if folder.is_dir():
         return folder
     if data is not None:
-        raise UserError(f"{root} has no folder {name!r}. Give the folder that holds the data sets, or leave out data=.")
+        own = NAMED[name].source
+        how = f"Its files are those of {own}" if own else "Give the folder that holds the data sets, or leave out data="
+        raise UserError(f"{root} has no folder {name!r}. {how}.")
     return None
 
 
@@ -250,12 +275,15 @@ def _file(folder: Path, file: str, title: str, known: Named, variant: str) -> Pa
     splits = ", ".join(split for split in known.splits if whole(split)) or "none"
     raise UserError(
         f"{title}: no file {file} (or {', '.join(COMPRESSED)}) in {folder}; splits that are there: {splits}."
+        + (f" It is one of {known.source}." if known.source else "")
     )
 
 
 def _from_hub(name: str, known: Named, split: str | None) -> Corpus:
     where = "Set LORGNETTE_DATA (or data=) to the folder that holds it"
     if known.hub is None:
+        if known.source:
+            where = f"Its files are those of {known.source}. {where}"
         raise UserError(
             f"{name} is not on the Hugging Face hub in a form read here. {where}, or give the path of a file."
         )
