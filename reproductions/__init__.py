@@ -26,6 +26,7 @@ STUDIES = (
     "heavy_lifting",
     "norms_align",
     "sink_as_bias",
+    "free_constant",
 )
 
 
