@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import EXAMPLES, classifier, marian
+from tiny import EXAMPLES, classifier, gpt2, marian
 
 import lorgnette as lo
 from lorgnette.errors import UserError
@@ -32,6 +32,21 @@ def test_the_target_of_a_translation_follows():
     assert set(found.to_dataframe()["side"]) == {"source"}
     with pytest.raises(UserError, match="does not translate"):
         lo.explain(classifier(), ["a dog"], "gradient_x_input").to_dataframe(batch.target)
+
+
+def test_the_parts_of_a_prompt_add_up_to_their_tokens():
+    subject = gpt2()
+    prompts = [lo.prompt(document="the cat sat .", question="it was"), lo.prompt(question="a dog", document="ran")]
+    found = lo.explain(subject, prompts, "gradient_x_input", lo.Next(" good"))
+    frame = found.by_part()
+    assert frame["part"].tolist() == ["document", "question", "question", "document"]
+    assert frame["tokens"].tolist() == [4, 2, 2, 1]
+    first, second = found.tokens.tolist()
+    expected = [sum(first[:4]), sum(first[4:6]), sum(second[:2]), second[2]]
+    assert frame["relevance"].tolist() == pytest.approx(expected)
+    assert frame["explained"].tolist() == [each for each in found.explained for _ in range(2)]
+    with pytest.raises(UserError, match="Text 1 has no named parts"):
+        lo.explain(subject, ["a dog"], "gradient_x_input", lo.Next(" good")).by_part()
 
 
 def test_a_logit_is_called_one():

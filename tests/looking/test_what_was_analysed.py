@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from processes import run
-from tiny import EXAMPLES, bert, classifier
+from tiny import EXAMPLES, bert, classifier, gpt2
 
 import lorgnette as lo
 from lorgnette.errors import UserError
@@ -195,3 +195,15 @@ def test_the_command_under_a_leftover_rank_prints_and_writes_its_report(tmp_path
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("lorgnette: The environment variable WORLD_SIZE")
+
+
+def test_parts_of_prompts_that_no_category_counts_are_named(capsys):
+    prompts = [lo.prompt(document="the cat sat", question="it was"), "a dog ran"]
+    lo.look(gpt2(), prompts, ["weights", "norms"])
+    said = capsys.readouterr().err
+    for name, kind in (("weights", "Weights"), ("norms", "Norms")):
+        assert f"{name}: the parts of these prompts (document, question) are not counted as categories" in said
+        assert f"lo.lens.{kind}(parts=['document', 'question']) counts them." in said
+    result = lo.look(gpt2(), prompts, [lo.lens.Weights(parts=["document", "question"])])["weights"]
+    assert "categories" not in capsys.readouterr().err
+    assert result.data["mass"].sel(category="document").notnull().any()

@@ -272,7 +272,8 @@ def test_beyond_loopback_a_token_is_needed():
 
 def test_the_description_is_complete():
     description = ask(page(), "GET", "/openapi.json").json()
-    assert set(description["paths"]) == {"/api/enter", "/api/state", "/api/corpus", "/api/look", "/api/without"}
+    names = ("enter", "state", "corpus", "look", "without", "layers", "why", "sources")
+    assert set(description["paths"]) == {f"/api/{name}" for name in names}
     answer = description["paths"]["/api/look"]["post"]["responses"]
     assert answer["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Document")
     assert {"401", "403", "413", "422", "503"} <= set(answer)

@@ -125,6 +125,32 @@ class Explanation(Facts):
             rows += self._rows("target", target, self.target_tokens)
         return pd.DataFrame(rows, columns=["text", "explained", "side", "token", "piece", "word", "relevance"])
 
+    def by_part(self) -> "pd.DataFrame":
+        """A row per text and named part of a prompt: its tokens, and their relevance together.
+
+            >>> prompt = lo.prompt(document="the cat sat", question="it was")
+            >>> lo.explain(language_model, [prompt], "gradient_x_input", lo.Next(" good")).by_part()["part"].tolist()
+            ['document', 'question']
+
+        Tokens of no part (those that a template adds) are a last row, whose part is empty. For what the answer loses
+        without a part, see `lo.sources`.
+        """
+        import pandas as pd
+
+        if self.source is None:
+            raise UserError("This explanation does not know its tokens. Explain a batch or texts: lo.explain(…).")
+        rows = []
+        for text, relevance in enumerate(self.tokens):
+            names = self.source.part_names(text)
+            if names is None:
+                raise UserError(f"Text {text + 1} has no named parts. Name them: lo.prompt(document=…, question=…).")
+            own = list(zip(names, relevance[self.source.mask[text]].tolist(), strict=True))
+            explained = self.explained[text] if self.explained else None
+            for part in sorted(dict.fromkeys(names), key=lambda name: name == ""):
+                values = [value for name, value in own if name == part]
+                rows.append((text + 1, explained, part, len(values), sum(values)))
+        return pd.DataFrame(rows, columns=["text", "explained", "part", "tokens", "relevance"])
+
     def _rows(self, side: str, tokens: Tokens, scores: Float[Tensor, "batch token"]) -> Iterator[tuple[object, ...]]:
         for text, relevance in enumerate(scores.tolist()):
             name = self.explained[text] if self.explained else None

@@ -2,20 +2,21 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 import xarray as xr
 
 from lorgnette import axes
 from lorgnette.errors import UserError
-from lorgnette.lens.base import Lens
+from lorgnette.lens.base import Lens, options_of
 from lorgnette.lens.whole_model import WholeModel
 from lorgnette.lens.whole_model import attributes as attributes_of
 from lorgnette.looking.driver import looks
 from lorgnette.looking.texts import Counts, TokenizedTexts, same_id
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
+from lorgnette.texts.example import Example
 
 
 def concluded(
@@ -65,6 +66,21 @@ def tell_costs(lenses: Iterable[Lens]) -> None:
     for lens in lenses:
         if cost := lens.cost():
             print(f"{lens.name}: {cost}.", file=sys.stderr, flush=True)
+
+
+def tell_parts(lenses: Sequence[Lens], texts: object) -> None:
+    """Named parts of texts in memory that a lens could count as categories, and does not."""
+    if not isinstance(texts, Sized) or not isinstance(texts, Iterable):
+        return
+    named = dict.fromkeys(part.name for text in texts if isinstance(text, Example) for part in text.parts)
+    for lens in lenses:
+        counted = options_of(lens).get("parts")
+        if isinstance(counted, Sequence) and (missing := [name for name in named if name not in counted]):
+            kind = type(lens).__name__
+            print(
+                f"{lens.name}: the parts of these prompts ({', '.join(missing)}) are not counted as categories; "
+                f"lo.lens.{kind}(parts={[*counted, *missing]!r}) counts them.", file=sys.stderr, flush=True,
+            )  # fmt: skip
 
 
 def tell_notes(results: Results) -> None:

@@ -16,7 +16,7 @@ from lorgnette.looking.choosing import (
     whole_model,
     with_needed,
 )
-from lorgnette.looking.conclusion import computed_of, concluded, provenance_of, tell_costs, tell_notes
+from lorgnette.looking.conclusion import computed_of, concluded, provenance_of, tell_costs, tell_notes, tell_parts
 from lorgnette.looking.corpus_pass import Setting, alone, passed, prepare, read_together
 from lorgnette.looking.driver import refuse_odd_keep, refuse_used
 from lorgnette.looking.passes import Passes, memory_given_back
@@ -150,6 +150,7 @@ def look(
         return done_before
     if progress and ranks.first:
         tell_costs(chosen)
+        tell_parts(chosen, corpus)
     with alone(out, ranks):
         prepare(texts, chosen, setting)
         counts, keeper, paths = passed(texts, looking, setting, unique_ids=keep is not None)
