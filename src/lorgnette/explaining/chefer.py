@@ -88,8 +88,8 @@ class _CarriedRelevance:
                 self.across[stack] = self.across[stack] + mixing @ self.across[stack]
             return
         source = next((name for name in self.own if name != stack), "source")
-        reading, read = self._own(stack, mixing, -2), self._own(source, mixing, -1)
-        added = _normed(reading).mT @ mixing @ _normed(read)
+        of_queries, of_keys = self._own(stack, mixing, -2), self._own(source, mixing, -1)
+        added = _normed(of_queries).mT @ mixing @ _normed(of_keys)
         self.across[stack] = added if stack not in self.across else self.across[stack] + added
 
     def _own(self, stack: str, mixing: Relevance, side: int) -> Float[Tensor, "batch token token"]:

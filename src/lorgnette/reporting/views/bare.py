@@ -70,8 +70,8 @@ def views(
         if (names is not None or argument == "tokens") and not isinstance(names, str | Sequence):
             raise UserError(f"{argument} must be a list of tokens. Got {shown(names)} instead.")
     weights = _checked(attentions, text)
-    read = tokens if keys is None else keys
-    for side, labels, size in (("query", tokens, weights.shape[2]), ("key", read, weights.shape[3])):
+    key_labels = tokens if keys is None else keys
+    for side, labels, size in (("query", tokens, weights.shape[2]), ("key", key_labels, weights.shape[3])):
         if isinstance(labels, str) or len(labels) != size:
             count = "one text was" if isinstance(labels, str) else f"{len(labels)} tokens were"
             raise UserError(f"The weights have {size} {side} positions, and {count} given: give a list with as many.")
