@@ -1,5 +1,6 @@
 """Subjects of known shapes with random weights: speed does not depend on what the weights are."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from transformers import (
     BertModel,
     LlamaConfig,
     LlamaModel,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
 )
 
@@ -27,8 +29,15 @@ WORDS = 2000
 CLASSES = ("LABEL_0", "LABEL_1")
 
 
-def subject(shape: dict[str, int], *, longest: int = 512, layers: int | None = None, classes: int = 0) -> Subject:
-    """A BERT, or where keys are grouped a Llama on the GPU, of this shape with a word-level tokenizer."""
+def subject(
+    shape: dict[str, int],
+    *,
+    longest: int = 512,
+    layers: int | None = None,
+    classes: int = 0,
+    made: Callable[[dict[str, Any]], PreTrainedModel] | None = None,
+) -> Subject:
+    """A BERT, or where keys are grouped a Llama on the GPU, or what `made` makes, with a word-level tokenizer."""
     torch.manual_seed(0)
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", ".", ","]
     vocabulary = {word: number for number, word in enumerate([*specials, *(f"w{n}" for n in range(WORDS))])}
@@ -47,7 +56,9 @@ def subject(shape: dict[str, int], *, longest: int = 512, layers: int | None = N
     }
     if layers is not None:
         settings["num_hidden_layers"] = layers
-    if "num_key_value_heads" in shape:
+    if made is not None:
+        model = made(settings)
+    elif "num_key_value_heads" in shape:
         model = decoder(settings)
     elif classes:
         model = BertForSequenceClassification(BertConfig(**settings, num_labels=classes))

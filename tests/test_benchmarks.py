@@ -8,7 +8,15 @@ from benchmarks.__main__ import collect
 
 def test_every_bench_is_found():
     names = set(collect())
-    assert {"look_over_forward", "geometry_over_forward", "norms_over_forward", "relevance", "rows", "trees"} <= names
+    assert {
+        "look_over_forward",
+        "geometry_over_forward",
+        "norms_over_forward",
+        "relevance",
+        "rows",
+        "trees",
+        "fixed_cost",
+    } <= names
 
 
 def test_benches_of_a_cpu_start_nothing_that_needs_a_gpu():

@@ -13,7 +13,7 @@ from scipy import stats
 import lorgnette
 from lorgnette.statistics.bootstrap import bootstrap_mean_interval, percentile_interval
 from lorgnette.statistics.entropy import entropy, normalised_entropy
-from lorgnette.statistics.estimate import Estimate
+from lorgnette.statistics.estimate import Estimate, false_discovery_among
 from lorgnette.statistics.rank_agreement import spearman_matrix
 from lorgnette.statistics.spearman import spearman
 
@@ -39,6 +39,27 @@ def test_tests_are_those_of_scipy():
     gains = Estimate.mean(one[:, :7] - other)
     paired = Estimate.mean(one[:, :7]).minus_paired(theirs, gains.se)
     np.testing.assert_allclose(paired.p, stats.ttest_rel(one[:, :7], other, axis=1).pvalue)
+
+
+@pytest.mark.parametrize("count", [2, 4, 500])
+@pytest.mark.parametrize("effect", [0.0, 0.5, 5.0])
+def test_a_few_q_of_a_large_family_are_those_of_scipy(count, effect):
+    make = np.random.default_rng(count)
+    value, error = make.normal(size=12_000) + effect * make.normal(size=12_000), make.uniform(0.5, 1.5, 12_000)
+    value[:100], value[100:200], error[100:200] = value[200:300], 0.0, 0.0  # ties, and tests of nothing
+    error[:100] = error[200:300]
+    counts = np.full(12_000, float(count))
+    asked = np.append(make.choice(12_000, 200, replace=False), [0, 150, int(np.abs(value / error.clip(1e-9)).argmax())])
+    for degrees_differ in (False, True):  # where they do, all p are worked out
+        counts[:50] -= degrees_differ and count > 2
+        p = np.where(error > 0, 2 * stats.t.sf(np.abs(value) / error.clip(1e-300), counts - 1), 1.0)
+        wanted = stats.false_discovery_control(p)[asked]
+        found = false_discovery_among(Estimate(value, error, counts), asked)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-300)
+    value[7], error[7] = 1.0, 0.0  # all texts say the same: p is that of the sign test
+    p[7] = 2.0 ** -(counts[7] - 1)
+    found = false_discovery_among(Estimate(value, error, counts), np.arange(5, 9))
+    np.testing.assert_allclose(found, stats.false_discovery_control(p)[5:9], rtol=1e-12)
 
 
 def test_floats_arrays_and_labelled_arrays_give_the_same():

@@ -14,13 +14,15 @@ from lorgnette.axes import HEAD
 from lorgnette.lens.moments import COUNT, TOTAL, WEIGHT, Moments
 from lorgnette.lens.places import Places
 from lorgnette.lens.states import zeros
-from lorgnette.statistics.estimate import Estimate, false_discovery
+from lorgnette.statistics.estimate import Estimate, false_discovery_among
 
 Held = Sequence[tuple[Site | tuple[Site, ...] | None, Mapping[str, tuple[Tensor, Tensor]]]]
 Label = str | int | float
 MOST_CELLS = 1024
 """Heads of a model beyond which nothing is paired: their products would take more than 34 MB. The report then uses the
 sum of two errors, the largest that the error of a difference can be."""
+_ROWS = 32
+"""Cells that are compared with all others at a time."""
 _ROUNDING = 64 * np.finfo(float).eps
 """Relative difference below which two sums of the same numbers count as equal."""
 
@@ -137,8 +139,8 @@ class Pairs:
         flat = cells.flatten(lead) if self.slices else cells[..., None]
         return flat.movedim(-1, 0).flatten(2)
 
-    def q(self, *, largest: bool = True, layers: bool = False, size: bool = False) -> dict[str, xr.DataArray]:
-        """How sure it is that each cell differs from the largest (or smallest) of its stack.
+    def q(self, *, largest: bool | None = True, layers: bool = False, size: bool = False) -> dict[str, xr.DataArray]:
+        """How sure it is that each cell differs from the largest (smallest; None: each in turn) of its stack.
 
         p of all pairs of cells of a stack, corrected together for the false discovery rate (Benjamini–Hochberg): the
         extreme was chosen by looking at all of them. Missing for the extreme itself. `layers` compares the means over
@@ -148,8 +150,9 @@ class Pairs:
         if not self.few:
             return {}
         mean, covariance, count = self._estimates()
-        out = np.full((len(mean), *self.places.shape), np.nan)
-        out = out[:, :, 0] if layers and len(self.places.shape) > 1 else out
+        ends = (True, False) if largest is None else (largest,)
+        out = np.full((len(ends), len(mean), *self.places.shape), np.nan)
+        out = out[:, :, :, 0] if layers and len(self.places.shape) > 1 else out
         texts = np.zeros(out.shape)
         for stack in self.places.stacks:
             sites = [number for number, site in enumerate(self.places.sites) if site.name == stack]
@@ -166,24 +169,26 @@ class Pairs:
                     values, shared = signed[cells], shared[np.ix_(cells, cells)]
                     known = np.isfinite(mean[part][cells]) & (count[part][cells] > 0)
                     least = np.where(known, count[part][cells], 0.0)
-                found = extreme_q(values, shared, least, known, largest)
-                out[part, sites] = found.reshape(out[part, sites].shape)
-                texts[part, sites] = np.where(np.isnan(found), 0, least).reshape(out[part, sites].shape)
-        lead = "layer_" if layers else ""
-        name = f"{lead}{self.name}_{'top' if largest else 'bottom'}_q"
-        extreme = "largest" if largest else "smallest"
-        about = f"q of the difference from the {extreme} of the stack: paired over texts, corrected over all pairs"
-        arrays = {
-            name: self._labelled(out, layers),
-            f"{name}_count": self._labelled(texts, layers).fillna(0).astype("int64"),
-        }
-        arrays[name].attrs["description"] = about
+                for end, top in enumerate(ends):
+                    found = extreme_q(values, shared, least, known, top)
+                    out[end, part, sites] = found.reshape(out[end, part, sites].shape)
+                    texts[end, part, sites] = np.where(np.isnan(found), 0, least).reshape(out[end, part, sites].shape)
+        arrays: dict[str, xr.DataArray] = {}
+        for top, q, counted in zip(ends, out, texts, strict=True):
+            name = f"{'layer_' if layers else ''}{self.name}_{'top' if top else 'bottom'}_q"
+            arrays[name] = self._labelled(q, layers)
+            arrays[name].attrs["description"] = (
+                f"q of the difference from the {'largest' if top else 'smallest'} of the stack: paired over texts, "
+                "corrected over all pairs"
+            )
+            arrays[f"{name}_count"] = self._labelled(counted, layers).fillna(0).astype("int64")
         return arrays
 
     def means(self) -> Float[np.ndarray, "*cell"]:
         """The means of the cells [site (head) (label)]; NaN without a text."""
         assert not self.slices, "pick the labels of every axis"
-        return self._estimates()[0][0].reshape(self.cells)
+        _, weight, total = self._sums()
+        return (total / weight).numpy()[0].reshape(self.cells)
 
     def contrasts(self, rows: Float[np.ndarray, "row *cell"]) -> tuple[Estimate, Float[np.ndarray, "row row2"]]:
         """Sums of cells with these weights [row site (head) (label)], and their covariance (without n/(n−1)).
@@ -211,10 +216,14 @@ class Pairs:
         sums *= np.isfinite(mean)
         return sums / np.maximum(sums.sum(1, keepdims=True), 1)
 
+    def _sums(self) -> list[Float[Tensor, "slice cell"]]:
+        """The number of texts, Σ w and Σ w m of every cell, by slice."""
+        sums = self.moments.sums()[:, self.moments.variables.index(self.variable)]
+        return [self._flat(sums[row][None])[:, 0] for row in (COUNT, WEIGHT, TOTAL)]
+
     def _estimates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """By slice: means, their covariance (without n/(n−1)) and the number of texts of every cell."""
-        sums = self.moments.sums()[:, self.moments.variables.index(self.variable)]
-        _, n, weight, total = (self._flat(sums[row][None])[:, 0] for row in (0, COUNT, WEIGHT, TOTAL))
+        n, weight, total = self._sums()
         state = getattr(self.moments.lens, self.state)
         mean = total / weight
         known = weight > 0
@@ -254,21 +263,26 @@ def extreme_q(
     places = np.flatnonzero(known & (count > 1))
     if len(places) < 2:
         return out
-    value, own = values[places], np.diag(covariance)[places]
-    shared = covariance[np.ix_(places, places)]
-    apart = value[:, None] - value
-    rounding = _ROUNDING * (np.abs(value)[:, None] + np.abs(value))
-    apart = np.where(np.abs(apart) > rounding, apart, 0.0)
-    spread = own[:, None] + own - 2 * shared
-    # Where every text gives the same number, what is left of its variance is rounding, and so is its covariance.
-    spread = np.where(spread > np.maximum(_ROUNDING * (own[:, None] + own), rounding**2), spread, 0.0)
-    n = np.minimum.outer(count[places], count[places])
-    factor = 1.0 if corrected else n / (n - 1)
-    upper = np.triu_indices(len(places), 1)
-    q = np.full(apart.shape, np.nan)
-    q[upper] = false_discovery(Estimate(apart[upper], np.sqrt(factor * spread)[upper], n[upper]).p)
-    best = int(np.argmax(value) if largest else np.argmin(value))
-    out[places] = np.where(np.isnan(q[best]), q[:, best], q[best])
+    value, own, n = values[places], np.diag(covariance)[places], count[places]
+    shared = covariance if len(places) == len(values) else covariance[np.ix_(places, places)]
+    best, size = int(np.argmax(value) if largest else np.argmin(value)), len(places)
+    family: list[list[np.ndarray]] = []
+    for start in range(0, size - 1, _ROWS):  # a few rows at a time stay in the cache
+        rows, columns = slice(start, start + _ROWS), slice(start + 1, None)
+        above = np.tri(min(_ROWS, size - start), size - start - 1, -1) == 0
+        apart = value[rows, None] - value[columns]
+        rounding = _ROUNDING * (np.abs(value)[rows, None] + np.abs(value)[columns])
+        both = own[rows, None] + own[columns]
+        spread = both - 2 * shared[rows, columns]
+        # Where every text gives the same number, what is left of its variance is rounding, and so is its covariance.
+        spread = np.where(spread > np.maximum(_ROUNDING * both, rounding**2), spread, 0.0)
+        texts = np.minimum(n[rows, None], n[columns])
+        error = np.sqrt(spread if corrected else texts / (texts - 1) * spread)
+        family.append([each[above] for each in (np.where(np.abs(apart) > rounding, apart, 0.0), error, texts)])
+    one, other = np.minimum(best, (others := np.delete(np.arange(size), best))), np.maximum(best, others)
+    asked = one * (2 * size - one - 1) // 2 + other - one - 1  # the places of these pairs, which go row by row
+    apart, error, texts = map(np.concatenate, zip(*family, strict=True))
+    out[np.delete(places, best)] = false_discovery_among(Estimate(apart, error, texts), asked)
     return out
 
 
@@ -314,7 +328,8 @@ def _residuals_about(
     cells, shift = state.shape[-1] // 2, _shift(state, pivot)
     residuals, mixed, weights = state[:, :cells, :cells], state[:, :cells, cells:], state[:, cells:-1, cells:]
     down, across = shift[:, :, None], shift[:, None]
-    return residuals + down * mixed.mT + mixed * across + down * weights * across
+    once = (mixed + 0.5 * down * weights) * across  # and once more for the other side
+    return residuals + (once + once.mT)
 
 
 def _added(
@@ -331,4 +346,7 @@ def _added(
     weight = torch.where(has, weight, 0.0)
     columns = torch.cat([weight * torch.where(has, value - pivot[:, None], 0.0), weight], -1)
     last = torch.cat([pivot, torch.zeros_like(pivot)], -1)
-    return torch.cat([state[:, :-1] + columns.mT @ columns, last[:, None]], 1)
+    new = torch.empty_like(state)
+    torch.baddbmm(state[:, :-1], columns.mT, columns, out=new[:, :-1])
+    new[:, -1] = last
+    return new

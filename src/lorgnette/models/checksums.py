@@ -72,8 +72,7 @@ def _mixed_sum(tensor: Tensor) -> Int64[Tensor, ""]:
     keys = torch.arange(min(len(words), _CHUNK), device=words.device).mul_(_GOLDEN)
     for number, some in enumerate(words.split(_CHUNK)):
         mixed = (keys[: len(some)] + number * _TURN).bitwise_xor_(some).mul_(_MIX)
-        mixed.bitwise_xor_(mixed >> 32).mul_(_TURN)
-        total = total + mixed.sum()
+        total = total + mixed.bitwise_xor_(mixed >> 32).sum() * _TURN  # that of every word, taken out of the sum
     return total
 
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +20,9 @@ from lorgnette.models.offloading import is_offloaded, tensors
 from lorgnette.models.opening import Checkpoint
 from lorgnette.models.pruned.checkpoint import pruned_architecture
 from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+_AT_ONCE = 8
+"""Files or tensors that are hashed at a time: hashlib lets threads run side by side."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,33 @@ def weights_hash(loaded: Loaded) -> str:
     """
     if not loaded.files:
         return state_hash(loaded.model)
-    digests = [_file_hash(file) for file in loaded.files]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        digests = list(pool.map(_file_hash, loaded.files))
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def state_hash(model: nn.Module) -> str:
-    """SHA-256 over the names and bytes of all parameters and buffers."""
-    return _hash(tensors(model))
+    """SHA-256 over the names of all parameters and buffers and the SHA-256 of each: several threads hash at a time."""
+    whole, waiting = hashlib.sha256(), deque[tuple[str, Future[bytes]]]()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for name, tensor in tensors(model):  # one that is offloaded is in memory only until it is hashed
+            if len(waiting) == _AT_ONCE:
+                whole.update(_line(*waiting.popleft()))
+            waiting.append((name, pool.submit(_digest, tensor)))
+        for one in waiting:
+            whole.update(_line(*one))
+    return whole.hexdigest()
+
+
+def _line(name: str, digest: "Future[bytes]") -> bytes:
+    return name.encode() + digest.result()
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    digest = hashlib.sha256()
+    for part in plain(tensor):
+        digest.update(bytes_of(part))
+    return digest.digest()
 
 
 def tensors_hash(named: Mapping[str, torch.Tensor]) -> str:

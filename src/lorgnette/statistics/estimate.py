@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from lorgnette.axes import Selected
 
@@ -24,6 +24,8 @@ Numbers = Any
 _ALMOST_ONE = 1 - 1e-12
 _ROUNDING = 4 * np.finfo(float).eps
 """A standard error below this share of the value counts as zero."""
+_LARGE, _APART, _SLACK = 10_000, 64, 1e-9
+"""Tests of a large family, of which every so manyth p is known at first; what a p may be off by relatively."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,44 @@ def false_discovery(p: Numbers) -> Numbers:
     All of `p` are one family; NaN stay NaN and do not count.
     """
     return _each(_benjamini_hochberg, p)
+
+
+def false_discovery_among(family: Estimate, asked: Integer[np.ndarray, " asked"]) -> Float[np.ndarray, " asked"]:
+    """`false_discovery` of some of a family of tests, without the p of most others if the family is large.
+
+        q_k = min over j ≥ k of p_j m / j,    where p_1 ≤ p_2 ≤ … ≤ p_m
+
+    With as many degrees of freedom in every test, the order of |t| is that of p. Between two known p no other is below
+    the first; tests among which nothing can be as small as the smallest known are left out, the others halved.
+    """
+    value, error, count = (np.asarray(each, dtype=float) for each in (family.value, family.se, family.count))
+    certain = error <= _ROUNDING * np.abs(value)
+    if value.size < _LARGE or not count.min() == count.max() > 1 or (certain & (value != 0)).any():
+        return np.asarray(false_discovery(family.p))[asked]
+    from scipy.stats import t
+
+    degrees, sizes = count.max() - 1, np.abs(value) / np.where(certain, 1.0, error)
+    largest_first = np.sort(-sizes)
+    place = np.searchsorted(largest_first, -sizes[asked])
+    return _false_discovery_at(place, len(sizes), lambda places: 2 * t.cdf(largest_first[places], degrees))
+
+
+def _false_discovery_at(
+    place: Integer[np.ndarray, " asked"], tests: int, p_at: Callable[[np.ndarray], np.ndarray]
+) -> Float[np.ndarray, " asked"]:
+    """The adjusted p of these places among so many, in order."""
+    known = np.unique(np.concatenate([np.arange(0, tests, _APART), place, [tests - 1]]))
+    p, places = p_at(known), np.sort(place)
+    while True:
+        smallest = np.minimum.accumulate((p * (tests / (known + 1)))[::-1])[::-1]
+        last = np.searchsorted(places, known[:-1], side="right") - 1  # whom those behind a known p can concern
+        least = p[:-1] * (tests / known[1:]) * (1 - _SLACK)
+        concerned = smallest[np.searchsorted(known, places[np.maximum(last, 0)])]
+        halved = np.flatnonzero((np.diff(known) > 1) & (last >= 0) & (least <= concerned))
+        if not len(halved):
+            return np.minimum(smallest[np.searchsorted(known, place)], 1.0)
+        between = (known[halved] + known[halved + 1]) // 2
+        known, p = np.insert(known, halved + 1, between), np.insert(p, halved + 1, p_at(between))
 
 
 def paired_error(

@@ -22,7 +22,7 @@ def ranks(values: Float[Tensor, "*row item"], count: Int[Tensor, "*row"]) -> Flo
     """
     count, places = count[..., None], torch.arange(values.shape[-1], device=values.device)
     there = places < count
-    ordered, order = values.where(there, torch.inf).sort(-1)
+    ordered, order = _sorted(values.where(there, torch.inf))
     differs = torch.ones_like(there)
     differs[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
     below = places.where(differs, 0).cummax(-1).values
@@ -30,6 +30,15 @@ def ranks(values: Float[Tensor, "*row item"], count: Int[Tensor, "*row"]) -> Flo
     up_to = (places + 1).where(differs, len(places)).flip(-1).cummin(-1).values.flip(-1).minimum(count)
     twice = torch.empty_like(order).scatter_(-1, order, below + up_to + 1)
     return twice.where(there, count + 1).double() / 2
+
+
+def _sorted(values: Float[Tensor, "*row item"]) -> tuple[Float[Tensor, "*row item"], Int[Tensor, "*row item"]]:
+    """In order, and their places; NumPy sorts several times as fast as torch on a CPU."""
+    if not values.is_cpu:
+        ordered, order = values.sort(-1)
+        return ordered, order
+    order = torch.from_numpy(np.argsort(values.numpy(), -1))
+    return values.gather(-1, order), order
 
 
 def spearman_by_row(

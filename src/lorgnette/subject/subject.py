@@ -188,8 +188,9 @@ class Subject(Facts):
     @property
     def dtype(self) -> torch.dtype:
         """That of the first weights; of a quantised model, of the first that are not packed."""
-        kinds = [parameter.dtype for parameter in self.model.parameters()]
-        return next((kind for kind in kinds if kind in DTYPES.values()), kinds[0])
+        kinds = (parameter.dtype for parameter in self.model.parameters())
+        first = next(kinds)
+        return first if first in DTYPES.values() else next((kind for kind in kinds if kind in DTYPES.values()), first)
 
     @property
     def precision(self) -> str:

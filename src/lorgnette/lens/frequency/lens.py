@@ -21,7 +21,7 @@ from lorgnette.lens.base import Lens
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.hash_sample import Column, HashSample
-from lorgnette.statistics.hashing import text_key
+from lorgnette.statistics.hashing import text_key, text_keys
 from lorgnette.statistics.rank_error import spearman_with_error
 from lorgnette.statistics.spearman import rounded
 from lorgnette.subject import Subject
@@ -66,7 +66,7 @@ class Frequency(Lens):
         self.source, self.specials, self.size = ranks, specials, size
         self.ranks = self._open(ranks, language)
         self.batch: Batch | None = None
-        self.readings: dict[str, dict[int, tuple[Tensor, Tensor]]] = {}
+        self.readings: dict[str, dict[int, Float[Tensor, "2 text key"]]] = {}
 
     @staticmethod
     def _open(ranks: "str | FrequencyRanks[Any]", language: str) -> "FrequencyRanks[Any] | None":
@@ -105,7 +105,7 @@ class Frequency(Lens):
         queries = batch.queries(site).mask
         (rows,) = self.measured(call, batch)
         mean = rows["received"].mean(1) / _query_counts(call, queries).clamp(min=1)
-        self.readings.setdefault(site.name, {})[site.layer] = (mean.double().cpu(), norms.mean(1).double().cpu())
+        self.readings.setdefault(site.name, {})[site.layer] = torch.stack([mean.double(), norms.mean(1).double()])
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Add occurrences of this batch to the samples, after the last layer."""
@@ -115,16 +115,17 @@ class Frequency(Lens):
                 self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
         for stack, layers in self.readings.items():
             site = next(site for site in self.sites if site.name == stack)
-            self._draw(site, batch.keys(site), layers, [example.id for example in batch.examples])
+            read = torch.stack([each.to(self.pieces.device) for each in layers.values()]).cpu()  # a GPU waits once
+            measured = dict(zip(layers, read, strict=True))
+            self._draw(site, batch.keys(site), measured, [example.id for example in batch.examples])
         self.batch, self.readings = None, {}
 
-    def _draw(self, site: Site, tokens: Tokens, layers: dict[int, tuple[Tensor, Tensor]], ids: list[str]) -> None:
+    def _draw(self, site: Site, tokens: Tokens, layers: dict[int, Float[Tensor, "2 text key"]], ids: list[str]) -> None:
         text, position = self._counting(tokens).nonzero(as_tuple=True)
         token = (tokens.mask.cumsum(-1) - 1)[text, position]  # its number in its text, wherever padding is
-        number = torch.tensor(
-            [text_key(ids[t], site.name, n) >> 11 for t, n in zip(text.tolist(), token.tolist(), strict=True)],
-            dtype=torch.int64,
-        )
+        longest = int(token.max()) + 1 if len(token) else 0
+        keys = text_keys(ids, [(site.name, n) for n in range(longest)])
+        number = torch.from_numpy((keys >> np.uint64(11)).astype(np.int64))[text, token]
         stack = self.stacks.index(site.name)
 
         def columns(kept: Int[Tensor, " kept"]) -> dict[str, Tensor]:

@@ -62,7 +62,6 @@ class Weights(Lens):
     def compute(self) -> Result:
         """Entropy, peak, confidence, sink, and mass by category."""
         variables = self.means.moments.cells() | self.means.masses.cells()
-        tested = self.confidence_pairs.q()
-        tested |= self.entropy_pairs.q(layers=True) | self.entropy_pairs.q(layers=True, largest=False)
+        tested = self.confidence_pairs.q() | self.entropy_pairs.q(layers=True, largest=None)
         variables |= {name: array.variable for name, array in tested.items()}
         return self.result(variables, self.means.masses.labels(), _DESCRIPTIONS)
