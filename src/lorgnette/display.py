@@ -11,6 +11,7 @@ from lorgnette.errors import UserError
 
 if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
+    from lorgnette.reporting.overlay import Overlay
 
 _DRAWN_BY = {
     "Trace": ("lorgnette.reporting.notebook", "trace_html"),
@@ -40,6 +41,12 @@ def plot_of(thing: object, *what: object, **selection: object) -> "Plot":
     """A chart of a result, a trace or a training."""
     module, name = _PLOTTED_BY[type(thing).__name__]
     made: Plot = getattr(import_module(module), name)(thing, *what, **selection)
+    return made
+
+
+def overlay_of(trace: object, layer: int, head: int, **what: object) -> "Overlay":
+    """What a head reads of the picture of a trace."""
+    made: Overlay = import_module("lorgnette.reporting.overlay").overlay_of(trace, layer, head, **what)
     return made
 
 

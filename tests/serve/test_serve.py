@@ -1,6 +1,8 @@
 """The live page answers what the library says, and only whom it should."""
 
 import asyncio
+import base64
+import io
 import json
 import threading
 
@@ -167,12 +169,12 @@ def test_large_bodies_are_refused_whatever_they_claim():
     assert ask(app, "POST", "/api/look", content=body).status_code == 413
 
     async def pieces():
-        for _ in range(70):
+        for _ in range(LARGEST_BODY // 1024 + 6):
             yield b" " * 1024
 
     answer = ask(app, "POST", "/api/look", content=pieces())
     assert answer.status_code == 413
-    assert "64 KiB" in detail(answer)
+    assert f"{LARGEST_BODY // 1024} KiB" in detail(answer)
 
 
 def test_foreign_names_and_origins_are_refused():
@@ -425,3 +427,26 @@ def test_a_port_that_is_taken_is_one_line():
 def test_text_comes_back_as_it_went(text):
     nasty = f'{text} "><img src=x onerror=alert(1)></script>'
     assert look(page(), text=nasty).json()["text"] == nasty
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        ("data:image/png;base64,bm90aGluZw==", "The picture that was sent cannot be read"),
+        ("data:image/png;base64,%%%", "The picture that was sent cannot be read"),
+        ("data:image/svg+xml;base64,PHN2Zy8+", "String should match pattern"),
+        ("https://example.org/cat.png", "String should match pattern"),
+        ("LARGE", "has 3000 × 10 pixels"),
+        ("FINE", "a tokenizer reads none"),
+    ],
+)
+def test_a_picture_that_cannot_be_taken_is_one_line(image, why):
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'lorgnette[pictures]'")
+    if image in ("LARGE", "FINE"):
+        file = io.BytesIO()
+        pillow.new("RGB", (3000 if image == "LARGE" else 30, 10)).save(file, format="PNG")
+        image = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    answer = look(page(), image=image)
+    assert answer.status_code == 422
+    assert why in detail(answer)
+    assert "\n" not in detail(answer)

@@ -1,6 +1,7 @@
 """Options for language models: chats, and text that is generated."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,13 +72,22 @@ def generation(
 
 
 def example(
-    subject: "Subject", text: str, pair: str | None, *, target: str | None, chat: bool, system: str | None
+    subject: "Subject",
+    text: str,
+    pair: str | None,
+    *,
+    target: str | None,
+    image: Path | None,
+    chat: bool,
+    system: str | None,
 ) -> "Example":
-    """What is to be looked at: a text, a pair, or a chat of one message."""
+    """What is to be looked at: a text, a pair, a text with a picture, or a chat of one message."""
     if not chat:
         if system is not None:
             raise typer.BadParameter("--system goes with --chat.")
-        return subject.example(text, pair, target=target)
+        return subject.example(text, pair, target=target, image=image)
+    if image is not None:
+        raise typer.BadParameter("--image goes without --chat: the processor applies the chat template by itself.")
     if pair is not None or target is not None:
         raise typer.BadParameter("--chat is for one text, without PAIR and --target.")
     from lorgnette.texts import parts

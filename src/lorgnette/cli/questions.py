@@ -39,7 +39,11 @@ StrongestPaths = Annotated[
 ]
 FigureFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Draw the answer to --logit-lens, --why or --paths: .svg, .png, .pdf or .html."),
+    typer.Option(
+        metavar="FILE",
+        help="Draw the answer to --logit-lens, --why or --paths: .svg, .png, .pdf or .html. With --image: draw what "
+        "the head of --layer and --head reads, or the relevance of --explain, on the picture: .svg or .png.",
+    ),
 ]
 
 _COLUMN = 14  # columns of a prediction with its probability

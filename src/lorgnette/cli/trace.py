@@ -10,6 +10,7 @@ import typer
 
 from lorgnette.cli import options, prompting, questions
 from lorgnette.cli.fields import unpacked
+from lorgnette.errors import UserError
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lorgnette.explaining import Next
+    from lorgnette.subject import Subject
     from lorgnette.subject.trace import Trace
     from lorgnette.texts.batch import Tokens
+    from lorgnette.texts.example import Example
 
 _LINKS = 10
 _WORD = 8  # columns for a word in the overview
@@ -38,6 +41,19 @@ def trace(
     ] = None,
     target: Annotated[
         str | None, typer.Option(help="The translation to use (translation models).", show_default="the model's own")
+    ] = None,
+    image: Annotated[
+        Path | None,
+        typer.Option(help="A picture that the text is about (models of pictures and text).", metavar="FILE"),
+    ] = None,
+    query: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="With --image and --figure: the token that reads, the Nth.",
+            show_default="the last",
+        ),
     ] = None,
     stack: Annotated[
         str | None, typer.Option(help="encoder, decoder or cross.", show_default="the model's first")
@@ -100,6 +116,9 @@ def trace(
       lorgnette trace ./my-classifier "The cat sat." --explain attnlrp --explain rollout
       lorgnette trace ./my-classifier "The cat sat." --explain attnlrp --class positive
       lorgnette trace ./my-classifier "The cat sat." --html cat.html --explain attnlrp --explain rollout
+      lorgnette trace ./my-llava "What is it?" --image cat.jpg --html cat.html
+      lorgnette trace ./my-llava "What is it?" --image cat.jpg --layer 3 --head 7 --figure cat.png
+      lorgnette trace ./my-llava "What is it?" --image cat.jpg --explain attnlrp --figure cat.png
       lorgnette trace bert-base-uncased "The cat sat." --json
       lorgnette trace ./my-language-model "The cat sat on the" --generate 20
       lorgnette trace ./my-language-model "Paris is in" --logit-lens
@@ -119,25 +138,34 @@ def trace(
     asked = [flag for flag, on in (("--logit-lens", logit_lens), ("--why", why is not None), ("--paths", paths)) if on]
     if len(asked) > 1:
         raise typer.BadParameter(f"{' and '.join(asked)}: one at a time.")
-    if figure is not None and not asked:
+    located = layer is not None and head is not None
+    drawn = figure is not None and image is not None and not asked
+    if query is not None and not (drawn and located):
+        raise typer.BadParameter("--query goes with --image, --layer, --head and --figure.")
+    if drawn and (len(explain or ()) + located != 1 or html is not None or without):
+        raise typer.BadParameter(
+            "--figure with --image draws one head (--layer and --head) or one --explain, without --html and --without."
+        )
+    if figure is not None and not asked and not drawn:
         raise typer.BadParameter(
             "--figure goes with --logit-lens, --why or --paths; --html writes all views of a text."
         )
-    if asked:
-        located = layer is not None and head is not None
-        if explain or without or html is not None or generate is not None or located != (why is not None):
-            others = "--explain, --without, --html and --generate"
-            raise typer.BadParameter(
-                f"--why goes with --layer and --head, without {others}."
-                if why is not None
-                else f"{asked[0]} goes without {others}, --layer and --head."
-            )
+    if asked and (explain or without or html is not None or generate is not None or located != (why is not None)):
+        others = "--explain, --without, --html and --generate"
+        raise typer.BadParameter(
+            f"--why goes with --layer and --head, without {others}."
+            if why is not None
+            else f"{asked[0]} goes without {others}, --layer and --head."
+        )
     how = prompting.generation(generate, temperature, top_k, top_p, seed)
     from lorgnette.subject.trace import require_room
 
     subject = opening.load(model)
     wanted = prompting.explained(class_name, said, instead_of, at)
-    example = prompting.example(subject, text, pair, target=target, chat=chat, system=system)
+    example = prompting.example(subject, text, pair, target=target, image=image, chat=chat, system=system)
+    if drawn and figure is not None:
+        _drawn(subject, example, figure, (stack, layer, head, query), explain or [], wanted)
+        return
     if asked:
         if why is not None and layer is not None and head is not None:
             answer = questions.why(subject, example, (stack, layer, head), why)
@@ -182,6 +210,33 @@ def trace(
     if links is not None:
         out().print()
         out().print(links)
+
+
+def _drawn(
+    subject: "Subject",
+    example: "Example",
+    figure: Path,
+    place: tuple[str | None, int | None, int | None, int | None],
+    methods: list[str],
+    target: "str | Next | None",
+) -> None:
+    """What a head reads of the picture, or the relevance of its patches, as a file; each tile as a file of its own."""
+    from lorgnette.reporting.overlay import relevance_of
+
+    (stack, layer, head, query), trace = place, subject.trace(example)
+    patches = trace.batch.source.patches
+    if patches is None:
+        raise UserError(f"Where the patches of {subject.name!r} lie is not known, so they cannot be drawn (--figure).")
+    count = len(patches.tables())
+    _say_cost(methods)
+    for number in range(count):
+        if layer is not None and head is not None:
+            at = -1 if query is None else query - 1
+            made = trace.overlay(layer, head, query=at, stack=stack, table=number)
+        else:
+            made = relevance_of(trace, methods[0], target, table=number)
+        path = figure if count == 1 else figure.with_stem(f"{figure.stem}-{number + 1}")
+        typer.echo(made.save(path))
 
 
 def _say_cost(methods: "Sequence[str]") -> None:

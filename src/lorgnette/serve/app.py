@@ -1,6 +1,7 @@
 """The addresses of the live page."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,6 +25,7 @@ from lorgnette.subject import Subject
 from lorgnette.subject.generation import can_generate, traced
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
+from lorgnette.texts.pictures import Picture
 from lorgnette.types import Json
 
 MOST_TEXTS = 2000
@@ -112,7 +114,8 @@ class Page:
             example = await self._example(subject, question)
             return await self.desk.do(lambda: as_json(work(subject, example, question, self.limits)))
 
-        key = (kind, self.models.known(question.model), question.model_dump_json())
+        asked = hashlib.sha256(question.model_dump_json().encode()).digest()  # which may hold a picture
+        key = (kind, self.models.known(question.model), asked)
         with self.desk.place(request.client.host if request.client else ""):
             return Response(await self.answers.get(key, make), media_type="application/json")
 
@@ -120,11 +123,12 @@ class Page:
         """The example of the corpus with its annotations, if the text is unchanged; otherwise the text alone."""
         if isinstance(question, schemas.SourcesQuestion):
             return in_lines(question.text, self.limits.sources)
-        if question.example is not None and self.texts is not None:
+        image = None if question.image is None else Picture.sent(question.image)
+        if question.example is not None and self.texts is not None and image is None:
             known = (await self.texts.read())[question.example : question.example + 1]
             if known and (known[0].text, known[0].pair) == (question.text, question.pair):
                 return known[0]
-        return subject.example(question.text, question.pair, target=question.target)
+        return subject.example(question.text, question.pair, target=question.target, image=image)
 
 
 Work = Callable[[Subject, Example, Any, Limits], Json]
@@ -239,7 +243,8 @@ def _questions(app: FastAPI, page: Page) -> None:
 def _looked(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     document = document_of(trace, methods=question.methods, without=question.off, target=question.explained)
-    return {**document, "generates": can_generate(subject), "layered": has_layers(subject)}
+    can = {"generates": can_generate(subject), "layered": has_layers(subject), "sees": subject.processor is not None}
+    return {**document, **can}
 
 
 def _without(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:

@@ -14,7 +14,7 @@ from http.cookies import CookieError, SimpleCookie
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "lorgnette_token"
-LARGEST_BODY = 64 * 1024
+LARGEST_BODY = 512 * 1024
 BODY_SECONDS = 10.0
 """How long a client may take to send the body of a request."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([1-9][0-9]{0,4}))?")
@@ -109,7 +109,10 @@ class Guard:
                 if body is not None:
                     await self._answer(scope, body, receive, self._send(send))
                     return
-                refused = 413, f"The request is larger than {LARGEST_BODY // 1024} KiB. Send a shorter text."
+                refused = (
+                    413,
+                    f"The request is larger than {LARGEST_BODY // 1024} KiB. Send less text or a smaller picture.",
+                )
         await _refuse(self._send(send), *refused)
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:

@@ -7,6 +7,7 @@ import { Viewer } from "./viewer.js";
 import { shortName } from "./words.js";
 
 const by = (id) => document.getElementById(id);
+const LONGEST = 768, HEAVIEST = 400_000; // pixels of a picture that is sent, and characters
 const LINKED = ["view", "layer", "head", "token", "unit", "measure"];
 
 /** One model's place on the page. */
@@ -25,6 +26,7 @@ class Seat {
     this.asking = null; // the request under way
     this.opening = Promise.resolve();
     this.classes = null; // of the model `known`
+    this.sees = null; // whether the model `known` takes pictures; likewise
     this.generates = null; // whether the model `known` continues a text; null until its first answer
   }
 
@@ -38,10 +40,10 @@ class Seat {
   }
 
   question(more = {}) {
-    const { text, pair, example, methods } = this.page.asked;
+    const { text, pair, image, example, methods } = this.page.asked;
     const chosen = by("class").value; // another model may have other classes
     const generate = (this.generates && Number(by("generate").value)) || null;
-    return { model: this.model, text, pair: pair || null, generate, example, methods, class: this.classes?.includes(chosen) ? chosen : null, ...more };
+    return { model: this.model, text, pair: pair || null, image: this.sees === false ? null : image, generate, example, methods, class: this.classes?.includes(chosen) ? chosen : null, ...more };
   }
 
   async look() {
@@ -49,12 +51,13 @@ class Seat {
     this.part.inert = true; // what is shown belongs to another question until the answer is there
     this.asking?.abort();
     if (!this.model) { this.part.hidden = true; return; }
-    if (this.known !== this.model) { this.classes = this.generates = null; this.known = this.model; }
+    if (this.known !== this.model) { this.classes = this.generates = this.sees = null; this.known = this.model; }
     try {
       let doc = await this.post("/api/look", { off: this.off.map(named) });
       const asked = this.classes !== null;
       this.classes = doc.prediction?.what === "Classes" ? doc.prediction.labels : [];
       this.generates = doc.generates;
+      this.sees = doc.sees;
       // Only now is it known that the model has the class of a link, or that it generates.
       const { class: chosen, generate } = this.question();
       if (!asked && mine === this.version && (chosen || generate)) doc = await this.post("/api/look", { off: this.off.map(named) });
@@ -108,6 +111,7 @@ class Page {
     this.seats = [];
     this.asked = null;
     this.example = null;
+    this.image = null;
     this.turn = 0;
     this.linking = false;
   }
@@ -166,6 +170,8 @@ class Page {
     by("other").addEventListener("change", () => { this.seats[1].off = []; this.ask(); }); // the first model stays as it is
     by("methods").addEventListener("change", () => this.ask());
     by("with-pair").addEventListener("click", () => this.showPair(by("pair-field").hidden));
+    by("picture").addEventListener("change", () => this.attach(by("picture").files[0] ?? null));
+    by("no-picture").addEventListener("click", () => this.attach(null));
     this.opens("how", "methods");
     this.opens("from-corpus", "corpus", () => this.list());
     by("search").addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.list(), 250); });
@@ -180,10 +186,24 @@ class Page {
     by("class-field").hidden = select.options.length < 2;
   }
 
-  /** The number of tokens to generate is asked for unless every model that is shown is known not to generate. */
-  offerGeneration() {
-    const hidden = this.seats.every((seat) => !seat.model || seat.generates === false);
-    by("generate-field").hidden = by("generate").disabled = hidden;
+  /** A picture and the number of tokens to generate are asked for unless no model that is shown is known to take them. */
+  offerFields() {
+    for (const [id, can] of [["generate", "generates"], ["picture", "sees"]]) {
+      const hidden = this.seats.every((seat) => !seat.model || seat[can] === false);
+      by(`${id}-field`).hidden = by(id).disabled = hidden;
+    }
+  }
+
+  /** A picture that the text is about, as large as models look at it; null: none. */
+  async attach(file) {
+    this.image = null;
+    this.example = null;
+    by("no-picture").hidden = !file;
+    if (!file) by("picture").value = "";
+    else await this.work(async (current) => {
+      const sent = await reduced(file).catch(() => { throw new Error(`${file.name} is not a picture that this browser reads: choose a PNG or JPEG file.`); });
+      if (current()) this.image = sent;
+    });
   }
 
   /** A new question: heads that were switched off for the last one are on again. */
@@ -225,6 +245,9 @@ class Page {
     by("text").value = item.text;
     this.showPair(Boolean(item.pair));
     by("pair").value = item.pair ?? "";
+    this.image = null;
+    by("picture").value = "";
+    by("no-picture").hidden = true;
     this.example = item.number;
     this.renew();
   }
@@ -237,7 +260,7 @@ class Page {
     }
     const methods = [...by("methods").querySelectorAll("input:checked")].map((box) => box.value);
     const same = String(methods) === String(this.can.default_methods);
-    this.asked = { text: this.example === null ? text : by("text").value, pair: by("pair").value.trim(), example: this.example, methods: same ? null : methods };
+    this.asked = { text: this.example === null ? text : by("text").value, pair: by("pair").value.trim(), image: this.image, example: this.example, methods: same ? null : methods };
     return this.work(async (current) => {
       let failed = null;
       by("shown").hidden = false; // views are drawn for the width that they have; a seat without an answer hides itself
@@ -247,7 +270,7 @@ class Page {
       }
       by("shown").hidden = this.seats.every((seat) => seat.part.hidden);
       if (this.seats[0].part.hidden) this.questions.hide();
-      this.offerGeneration();
+      this.offerFields();
       by("shown").classList.toggle("live-two", this.seats.every((seat) => !seat.part.hidden));
       if (!failed && !this.seats.some((seat) => seat.classes?.includes(by("class").value))) by("class").value = "";
       if (this.seats[0].viewer) this.keep(this.seats[0].viewer.state);
@@ -333,6 +356,22 @@ class Page {
     } finally {
       clearTimeout(slow);
     }
+  }
+}
+
+/** A picture as a data URL that is small enough to be sent. */
+async function reduced(file) {
+  const image = await createImageBitmap(file);
+  for (let longest = LONGEST; ; longest /= 1.5) {
+    const scale = Math.min(1, longest / Math.max(image.width, image.height)), canvas = document.createElement("canvas");
+    canvas.width = Math.max(1, Math.round(image.width * scale));
+    canvas.height = Math.max(1, Math.round(image.height * scale));
+    const context = canvas.getContext("2d");
+    context.fillStyle = "#fff"; // under what is transparent
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    const address = canvas.toDataURL("image/jpeg", 0.9);
+    if (address.length <= HEAVIEST) return address;
   }
 }
 

@@ -26,6 +26,9 @@ class ShownText(Strict):
     text: Text = Field(description="The text to analyse.")
     pair: Text | None = Field(None, description="A second text, for models that take pairs.")
     target: Text | None = Field(None, description="A translation, for translation models; if omitted, the model's own.")
+    image: Annotated[str, StringConstraints(pattern=r"^data:image/(png|jpeg);base64,")] | None = Field(
+        None, description="A picture that the text is about, PNG or JPEG, as a data URL; for models that take pictures."
+    )
     generate: int | None = Field(
         None, ge=1, le=MOST_GENERATED, description="Number of tokens that a language model generates after the text."
     )
@@ -188,6 +191,19 @@ class TreesAnswer(Strict):
     induced: Numbers | None = Field(description="[layer head word], 16-bit integers.")
 
 
+class PictureAnswer(Strict):
+    """A picture, or a tile or frame of one, as the model saw it."""
+
+    side: int
+    tile: int = Field(description="Counted from 0.")
+    frame: int = Field(description="Counted from 0.")
+    rows: int
+    columns: int
+    image: str | None = Field(description="The picture as a data URL.")
+    size: list[int] | None = Field(description="Its width and height in pixels.")
+    pieces: list[int] = Field(description="The token of each patch, row by row; −1 where there is none.")
+
+
 class Document(Strict):
     """Everything that the views show of one text."""
 
@@ -200,6 +216,7 @@ class Document(Strict):
     cut: bool = Field(description="Whether the text was truncated to the model's maximum length.")
     generates: bool = Field(description="Whether the model can continue a text: `generate` is for such models only.")
     layered: bool = Field(description="Whether each layer can be asked for its prediction: `/api/layers`.")
+    sees: bool = Field(description="Whether the model takes pictures: `image` is for such models only.")
     generated: dict[str, object] | None = Field(
         None, description="The text that a language model generated, and the settings."
     )
@@ -209,6 +226,7 @@ class Document(Strict):
     explanations: list[Explained]
     rationale: list[float] | None
     trees: TreesAnswer | None
+    pictures: list[PictureAnswer]
     sides: list[SideAnswer]
     without: Without | None
 

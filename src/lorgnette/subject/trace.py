@@ -16,7 +16,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Site, Tap
 from lorgnette.attending.recorder import PARTS
 from lorgnette.attending.words import to_words
-from lorgnette.display import NotebookDisplay, page_of, plot_of
+from lorgnette.display import NotebookDisplay, overlay_of, page_of, plot_of
 from lorgnette.errors import UserError
 from lorgnette.free_memory import free_memory
 from lorgnette.subject import Subject
@@ -29,6 +29,7 @@ from lorgnette.texts.token_kinds import CATEGORIES
 
 if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
+    from lorgnette.reporting.overlay import Overlay
     from lorgnette.subject.generation import Generated
 
 
@@ -271,6 +272,24 @@ class Trace(NotebookDisplay, RecordedPass):
     def plot(self, layer: int, head: int, *, stack: str | None = None, words: bool = True) -> "Plot":
         """One head's weights, queries in rows and keys in columns: `trace.plot(3, 7).save("head.svg")`."""
         return plot_of(self, layer, head, stack=stack, words=words)
+
+    def overlay(
+        self,
+        layer: int,
+        head: int,
+        *,
+        query: int = -1,
+        measure: str = "weights",
+        stack: str | None = None,
+        table: int = 0,
+    ) -> "Overlay":
+        """What one head reads of the picture: `trace.overlay(3, 7).save("cat.png")`, or .svg.
+
+        `query`: the token that reads, counted from 0; −1 is the last. `measure`: "weights", or "norms" for what each
+        patch contributes, ‖α f(x)‖. Patches that receive more than 0.3 of the head's weight, mean over all queries, are
+        framed as sinks. `table`: of a picture in several tiles, which.
+        """  # fmt: skip
+        return overlay_of(self, layer, head, query=query, measure=measure, stack=stack, table=table)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """All views of the text as one page that needs no network; `trace.show()` draws them in a notebook."""

@@ -123,8 +123,8 @@ class Encoder:
     def _encode(self, example: Example, truncate: bool) -> Encoded:
         if example.image is not None:
             raise UserError(
-                f"The text {example.id!r} has a picture, and a tokenizer reads none: give the model's processor, "
-                "lo.Subject(model, processor), or remove the column 'image'."
+                f"The text {example.id!r} has a picture, and a tokenizer reads none: leave the picture out, or "
+                "give the processor of a model that takes pictures, lo.Subject(model, processor)."
             )
         example = written(example, self.tokenizer)
         source = self._fit(example, self._side(Sequences.of(example), example.parts), truncate)

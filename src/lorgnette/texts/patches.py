@@ -34,13 +34,31 @@ class Patches:
         """One number for each token of a text, as a table for each of its tiles and frames: NaN where there is none."""
         tables = []
         numbers, tile, frame = values.detach().double().cpu(), self.tile[text].cpu(), self.frame[text].cpu()
-        for place in sorted({(int(t), int(f)) for t, f in zip(tile, frame, strict=True) if t >= 0}):
+        for place in self.tables(text):
             here = (tile == place[0]) & (frame == place[1])
             rows, columns = self.row[text].cpu()[here], self.column[text].cpu()[here]
             table = np.full((int(rows.max()) + 1, int(columns.max()) + 1), np.nan)
             table[rows.numpy(), columns.numpy()] = numbers[here].numpy()
             tables.append(table)
         return tables
+
+    def tables(self, text: int = 0) -> list[tuple[int, int]]:
+        """The tiles and frames of a text, in the order of `pictures`."""
+        tile, frame = self.tile[text].tolist(), self.frame[text].tolist()
+        return sorted({(t, f) for t, f in zip(tile, frame, strict=True) if t >= 0})
+
+    def names(self, mask: Bool[Tensor, "batch token"], text: int = 0) -> dict[int, str]:
+        """What to call the pieces of a text that stand for a place: its row and column from 1, and which tile."""
+        several = len(self.tables(text)) > 1
+        places = zip(
+            *(each[text][mask[text]].tolist() for each in (self.tile, self.frame, self.row, self.column)), strict=True
+        )
+        names = {}
+        for piece, (tile, frame, row, column) in enumerate(places):
+            if tile >= 0:
+                where = f"{tile + 1}.{frame + 1}: " if frame else f"{tile + 1}: " if several else ""
+                names[piece] = f"[{where}{row + 1},{column + 1}]"
+        return names
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Patches":
         """A copy with a function applied to every tensor."""

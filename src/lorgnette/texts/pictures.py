@@ -1,11 +1,16 @@
 """Pictures of a corpus: files below its folder, opened when a model is to see them."""
 
+import base64
+import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lorgnette.errors import UserError, optional, outside, shown
+
+LARGEST = 2048
+"""Pixels of the longer side of a picture that the live page takes."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,20 @@ class Picture:
         if hasattr(value, "convert") and hasattr(value, "size"):
             return Picture("picture", image=value)
         raise UserError(f"The image of {where!r} must be a path or a picture of Pillow. Got {shown(value)} instead.")
+
+    @staticmethod
+    def sent(address: str) -> "Picture":
+        """From a data URL, which a stranger may have written: PNG or JPEG, of a modest size."""
+        pillow = optional("PIL.Image", "pictures")
+        with outside("The picture that was sent cannot be read", "Send a PNG or JPEG file."):
+            data = base64.b64decode(address.partition(",")[2], validate=True)
+            image = pillow.open(io.BytesIO(data), formats=("PNG", "JPEG"))
+            if max(image.size) <= LARGEST:
+                image.load()
+        if max(image.size) > LARGEST:
+            raise UserError(f"The picture that was sent has {image.width} × {image.height} pixels: send one of at most "
+                            f"{LARGEST} × {LARGEST}.")  # fmt: skip
+        return Picture("picture", image=image)
 
     def open(self) -> Any:
         """The picture in colours, as Pillow has it; one line if it lies elsewhere, is missing, or is no picture."""

@@ -86,7 +86,7 @@ def views(
         ("pair", "target", "prediction", "rationale", "trees", "explained", "without")
     )
     head = {"format": FORMAT, "version": VERSION, "model": model, "text": " ".join(map(str, tokens))}
-    return Views({**head, **nothing, "stacks": [stack], "explanations": [], "sides": sides})
+    return Views({**head, **nothing, "stacks": [stack], "explanations": [], "pictures": [], "sides": sides})
 
 
 def _checked(attentions: Weights, text: int | None) -> Float[Tensor, "layer head query key"]:

@@ -4,7 +4,8 @@ import { place } from "./colours.js";
 import { widthOf } from "./pen.js";
 import { agreement, trees } from "./treeview.js";
 import { chosen } from "./textview.js";
-import { amount } from "./words.js";
+import { SINK, drawn, sinks } from "./pictureview.js";
+import { amount, percent } from "./words.js";
 
 const BAR = 160, STEPS = 40;
 
@@ -22,6 +23,12 @@ export function keysOf(scene, state) {
     if (items.some((item) => item.signed)) keys.push({ signed: true, label: "against – for; strongest word of each method = 1" });
     if (items.some((item) => !item.signed)) keys.push({ label: "strongest word of each method = 1", top: 1, linear: true });
     if (scene.doc.rationale && scene.doc.rationale.some((mark) => mark > 0)) keys.push({ stroke: "ink", label: "rationale" });
+    return keys;
+  }
+  if (state.view === "picture") {
+    const keys = [{ label: "strongest patch of each picture = 1", top: 1, linear: true }];
+    if (drawn(scene, state).some((item) => item.signed)) keys.unshift({ signed: true, label: "against – for" });
+    if (sinks(scene, state).some(Boolean)) keys.push({ stroke: "ink", dash: true, label: `sink: receives more than ${percent(SINK)} of this head` });
     return keys;
   }
   const unit = state.unit === "word" ? "words" : "pieces";

@@ -17,6 +17,7 @@ from torch import Tensor
 from lorgnette.attending import Call
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import AttentionSite
+from lorgnette.reporting.overlay import as_data, ground_of
 from lorgnette.subject.trace import Trace, require_room
 from lorgnette.texts.batch import Tokens
 from lorgnette.texts.readable import readable
@@ -61,6 +62,7 @@ def pack(
         "explanations": explanations(trace, relevance or {}, source),
         "rationale": None if example.rationale is None else list(example.rationale),
         "trees": _trees(trace, induced),
+        "pictures": pictures(trace, source),
         "sides": [_side(tokens) for tokens in sides],
     }
 
@@ -87,6 +89,23 @@ def explanations(trace: Trace, relevance: Relevance, side: int = 0) -> list[Json
             raise UserError(f"The relevance by {method!r} has shape {array.shape}: expected ({count},), one per piece.")
         signed = bool((array < 0).any())
         out.append({"method": method, "side": side, "signed": signed, "values": floats(array)})
+    return out
+
+
+def pictures(trace: Trace, side: int = 0) -> list[Json]:
+    """The picture of the text, tile by tile as the model saw it, and which piece stands for each of its places."""
+    tokens = trace.batch.source
+    if tokens.patches is None:
+        return []
+    piece = (tokens.mask[0].cumsum(-1) - 1).double().cpu()  # of each position, its number among the pieces
+    out = []
+    for number, place in enumerate(tokens.patches.tables()):
+        table = np.nan_to_num(tokens.patches.pictures(piece)[number], nan=-1).astype(int)
+        ground = ground_of(trace.batch, processor=trace.subject.processor, table=number)
+        image = None if ground is None else as_data(ground)
+        where = {"tile": place[0], "frame": place[1], "rows": table.shape[0], "columns": table.shape[1]}
+        size = None if ground is None else list(ground.size)
+        out.append({"side": side, **where, "image": image, "size": size, "pieces": table.ravel().tolist()})
     return out
 
 
@@ -168,8 +187,11 @@ def _side(tokens: Tokens) -> Json:
     """Pieces, words (special tokens are words of their own), the word of each piece, the number of each word."""
     units = tokens.units()
     numbers = {"word": units.number.tolist(), "index": list(units.index)}
-    words = [readable(label) for label in units.labels]
-    return {"pieces": list(tokens.shown()), "words": words, **numbers, "parts": tokens.part_names()}
+    words, pieces = [readable(label) for label in units.labels], list(tokens.shown())
+    if tokens.patches is not None:
+        for piece, name in tokens.patches.names(tokens.mask).items():
+            pieces[piece] = words[int(units.number[piece])] = name
+    return {"pieces": pieces, "words": words, **numbers, "parts": tokens.part_names()}
 
 
 def _trees(trace: Trace, induced: "np.ndarray | None") -> Json | None:

@@ -17,7 +17,7 @@ _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', flags=re.MUL
 _EXPORT = re.compile(r"^export (?:async )?(?:const|function|class) (\w+)", flags=re.MULTILINE)
 _EXPORT_WORD = re.compile(r"^export ", flags=re.MULTILINE)
 _KEYS = (
-    ("1–6", "choose a view"),
+    ("1–7", "choose a view"),
     ("← → ↑ ↓", "move over words, or over heads where the heads have the focus"),
     ("shift + arrow", "another head"),
     ("w", "words or tokens"),

@@ -7,14 +7,14 @@ const font = ({ size = 13, weight = 400 }) => `${weight} ${size}px ${FONT}`;
 export class CanvasPen {
   constructor(context) { this.context = context; }
 
-  rect(x, y, width, height, { fill, stroke, line = 1, alpha = 1, radius = 0 } = {}) {
+  rect(x, y, width, height, { fill, stroke, line = 1, alpha = 1, radius = 0, dash = [] } = {}) {
     const c = this.context;
     c.globalAlpha = alpha;
     c.beginPath();
     if (radius) c.roundRect(x, y, width, height, radius);
     else c.rect(x, y, width, height);
     if (fill) { c.fillStyle = fill; c.fill(); }
-    if (stroke) { c.strokeStyle = stroke; c.lineWidth = line; c.stroke(); }
+    if (stroke) { c.strokeStyle = stroke; c.lineWidth = line; c.setLineDash(dash); c.stroke(); c.setLineDash([]); }
     c.globalAlpha = 1;
   }
 
@@ -47,8 +47,8 @@ export class CanvasPen {
     c.restore();
   }
 
-  image(canvas, x, y, width, height) {
-    this.context.imageSmoothingEnabled = false;
+  image(canvas, x, y, width, height, { smooth = false } = {}) {
+    this.context.imageSmoothingEnabled = smooth;
     this.context.drawImage(canvas, x, y, width, height);
   }
 }
@@ -74,8 +74,9 @@ export class SvgPen {
     return this.root.appendChild(this.set(document.createElementNS(NAMESPACE, name), Object.fromEntries(rounded)));
   }
 
-  rect(x, y, width, height, { fill = "none", stroke, line = 1, alpha, radius } = {}) {
-    this.add("rect", { x, y, width, height, fill, stroke, "stroke-width": stroke && line, opacity: alpha, rx: radius });
+  rect(x, y, width, height, { fill = "none", stroke, line = 1, alpha, radius, dash } = {}) {
+    const edge = { stroke, "stroke-width": stroke && line, "stroke-dasharray": dash?.join(" ") };
+    this.add("rect", { x, y, width, height, fill, ...edge, opacity: alpha, rx: radius });
   }
 
   path(points, { stroke, line = 1, alpha, dash } = {}) {
@@ -92,8 +93,8 @@ export class SvgPen {
     this.add("text", { x, y, ...look, "dominant-baseline": "central", transform: turned }).textContent = string;
   }
 
-  image(canvas, x, y, width, height) {
-    const look = "image-rendering: pixelated";
+  image(canvas, x, y, width, height, { smooth = false } = {}) {
+    const look = smooth ? null : "image-rendering: pixelated";
     this.add("image", { x, y, width, height, href: canvas.toDataURL(), preserveAspectRatio: "none", style: look });
   }
 

@@ -153,9 +153,41 @@ class Stack {
   }
 }
 
+/** One picture of the text, or one of its tiles: its pixels in colour and in grey, and the piece of each place. */
+class Picture {
+  constructor(packed, sides, image) {
+    Object.assign(this, { rows: packed.rows, columns: packed.columns, tile: packed.tile, frame: packed.frame });
+    this.side = sides[packed.side];
+    this.pieces = packed.pieces;
+    this.ratio = packed.size ? packed.size[1] / packed.size[0] : packed.rows / packed.columns;
+    this.coloured = image && painted(image, "none");
+    this.grey = image && painted(image, "grayscale(1)");
+  }
+  /** The unit at a place; −1 where there is none. */
+  unit(at, unit) { return this.pieces[at] < 0 ? -1 : unit === "word" ? this.side.word[this.pieces[at]] : this.pieces[at]; }
+}
+
+function painted(image, filter) {
+  const canvas = document.createElement("canvas");
+  canvas.width = image.naturalWidth;
+  canvas.height = image.naturalHeight;
+  const context = canvas.getContext("2d");
+  context.filter = filter;
+  context.drawImage(image, 0, 0);
+  return canvas;
+}
+
+async function pictured(packed, sides) {
+  if (!packed.image) return new Picture(packed, sides, null);
+  const image = new Image();
+  image.src = packed.image;
+  await image.decode();
+  return new Picture(packed, sides, image);
+}
+
 export class Scene {
-  constructor(doc, stacks, sides, explanations, induced) {
-    Object.assign(this, { doc, stacks, sides, explanations, induced });
+  constructor(doc, stacks, sides, explanations, induced, pictures) {
+    Object.assign(this, { doc, stacks, sides, explanations, induced, pictures });
   }
   stack(name) { return this.stacks.find((stack) => stack.name === name) ?? this.stacks[0]; }
 }
@@ -177,5 +209,6 @@ export async function openScene(doc) {
   })));
   const explanations = await Promise.all(doc.explanations.map((item) => explained(item, sides)));
   const induced = doc.trees?.induced ? new Int16Array((await inflated(doc.trees.induced.data)).buffer) : null;
-  return new Scene(doc, stacks, sides, explanations, induced);
+  const pictures = await Promise.all((doc.pictures ?? []).map((item) => pictured(item, sides)));
+  return new Scene(doc, stacks, sides, explanations, induced, pictures);
 }

@@ -3,7 +3,12 @@
 import { fitted, widthOf } from "./pen.js";
 import { headName, shown } from "./words.js";
 
-const LINE = 32, PAD = 4, GAP = 3, HEAD = 34, SIZE = 15, BELOW = 22;
+export const LINE = 32;
+export const PAD = 4;
+export const HEAD = 34;
+export const SIZE = 15;
+export const BELOW = 22;
+const GAP = 3;
 
 /** Everything that can shade the text now: what was packed, and what this head reads. */
 export function explanations(scene, state) {
@@ -29,7 +34,7 @@ function beside(scene, item) {
   return [before, { ...before, signed: item.signed || after.signed, method: `${item.method} without ${heads}`, key: `${item.method} without`, of: of(after.values) }];
 }
 
-const largest = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-12);
+export const largest = (values) => values.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-12);
 
 export const chosen = (scene, state) => {
   const all = explanations(scene, state);
@@ -38,7 +43,7 @@ export const chosen = (scene, state) => {
 };
 
 /** Where each word stands when the text is set in lines of this width. */
-function set(labels, width) {
+export function set(labels, width) {
   let x = 0, line = 0;
   const places = labels.map((label) => {
     const text = fitted(shown(label), width - 2 * PAD, { size: SIZE }), w = widthOf(text, { size: SIZE }) + 2 * PAD;

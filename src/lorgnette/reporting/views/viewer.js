@@ -7,6 +7,7 @@ import { cue } from "./cue.js";
 import { legendView } from "./legend.js";
 import { matrixView } from "./matrixview.js";
 import { modelView } from "./modelview.js";
+import { pictureView } from "./pictureview.js";
 import { element, showNumbers, spoken } from "./numbers.js";
 import { showPrediction } from "./prediction.js";
 import { asPng, asSvg, download } from "./save.js";
@@ -16,8 +17,8 @@ import { chosen, explanations, textView } from "./textview.js";
 import { trees, treeView } from "./treeview.js";
 import { amount, headName, number, shortName, shown } from "./words.js";
 
-const VIEWS = [headView, matrixView, modelView, textView, treeView, compareView];
-const START = { view: "head", stack: null, layer: -1, head: -1, token: -1, unit: "word", measure: "weight", methods: null, off: [] };
+const VIEWS = [headView, matrixView, modelView, textView, treeView, compareView, pictureView];
+const START = { view: null, stack: null, layer: -1, head: -1, token: -1, unit: "word", measure: "weight", methods: null, off: [] };
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const between = (low, value, high) => Math.max(low, Math.min(high, value));
 
@@ -38,7 +39,12 @@ export class Viewer {
   }
 
   async open(doc) {
+    const blind = this.scene && !this.scene.pictures.length;
     this.scene = await openScene(doc);
+    if (blind && this.scene.pictures.length) this.state.view = "picture";
+    // A mean over all queries of a causal model says little of a picture: begin with what the last token reads.
+    if (this.scene.pictures.length && !this.seen && this.state.token < 0) this.state.token = this.scene.stack(this.state.stack).rows.count(this.state.unit) - 1;
+    this.seen ||= this.scene.pictures.length > 0;
     this.scene.live = Boolean(this.told.toggle);
     await this.without(doc.without);
     this.root.setAttribute("aria-busy", "false");
@@ -65,7 +71,8 @@ export class Viewer {
       next.token = next.token < stack.rows.count(next.unit) ? Math.max(-1, next.token) : -1;
       if (!stack.norms) next.measure = "weight";
       if (next.view === "tree" && !trees(this.scene, next)) next.view = "head";
-      if (!VIEWS.some((view) => view.name === next.view)) next.view = "head";
+      if (next.view === "picture" && !this.scene.pictures.length) next.view = "head";
+      if (!VIEWS.some((view) => view.name === next.view)) next.view = this.scene.pictures.length ? "picture" : "head";
     }
     this.state = next;
     this.refresh();
@@ -161,7 +168,7 @@ export class Viewer {
       const on = tab.dataset.view === this.view.name;
       tab.setAttribute("aria-selected", on);
       tab.tabIndex = on ? 0 : -1;
-      tab.hidden = tab.dataset.view === "tree" && !scene.doc.trees;
+      tab.hidden = (tab.dataset.view === "tree" && !scene.doc.trees) || (tab.dataset.view === "picture" && !scene.pictures.length);
     }
     this.showTools();
     this.showMethods();
@@ -201,12 +208,12 @@ export class Viewer {
   }
 
   showMethods() {
-    const { state, scene } = this, on = new Set(chosen(scene, state).map((item) => item.key.replace(/ without$/, "")));
-    const some = this.view === textView ? explanations(scene, state) : this.view === compareView ? scene.explanations.map((item) => ({ ...item, key: item.method })) : [];
+    const { state, scene } = this, on = new Set(chosen(scene, state).map((item) => item.key.replace(/ without$/, ""))), many = this.view === textView || this.view === pictureView;
+    const some = many ? explanations(scene, state) : this.view === compareView ? scene.explanations.map((item) => ({ ...item, key: item.method })) : [];
     this.methods.hidden = some.length < 2;
     this.methods.replaceChildren(...some.map((item, place) => {
       if (item.key.endsWith(" without")) return ""; // goes with its method
-      const pressed = this.view === textView ? on.has(item.key) : (state.methods?.[0] ?? scene.explanations[0].method) === item.key || (place === 0 && !scene.explanations.some((other) => other.method === state.methods?.[0]));
+      const pressed = many ? on.has(item.key) : (state.methods?.[0] ?? scene.explanations[0].method) === item.key || (place === 0 && !scene.explanations.some((other) => other.method === state.methods?.[0]));
       const made = element("button", { type: "button", class: "lv-chip", "aria-pressed": pressed }, item.method);
       made.addEventListener("click", () => {
         if (this.view === compareView) return this.set({ methods: [item.key] });
