@@ -116,3 +116,109 @@ def test_the_last_row_of_the_logit_lens_is_the_model(subject, corpus):
         losses(speaking(), processor_of("llava"), corpus).mean(),
         rtol=1e-6,
     )
+
+
+PARTS = ("image", "text", "special")
+
+
+def runs(subject, corpus):
+    """Each text alone: its batch, what was captured, and which tokens are of each part."""
+    for number, text in enumerate(TEXTS):
+        picture = Image.open(corpus.replace("texts.jsonl", f"{number}.png"))
+        batch = subject.encode([subject.example(text, image=picture)])
+        with torch.no_grad():
+            seen = lo.attention(subject, **batch.inputs)
+        yield batch, seen, [batch.source.categories[part][0] for part in PARTS]
+
+
+def check_means(data, name, rows, **at):
+    """The mean over texts and its standard error; NaN marks a text without a value."""
+    rows = np.stack(rows)
+    count = (~np.isnan(rows)).sum(0)
+    cells = data.sel(stack="decoder", category=list(PARTS), **at)
+    np.testing.assert_array_equal(cells[f"{name}_count"], count)
+    mean = np.where(count > 0, np.nansum(rows, 0) / np.maximum(count, 1), np.nan)
+    np.testing.assert_allclose(cells[name], mean, rtol=1e-5, atol=1e-8)
+    if (count > 1).all():
+        wanted = np.nanstd(rows, 0, ddof=1) / np.sqrt(count)
+        np.testing.assert_allclose(cells[f"{name}_se"], wanted, rtol=1e-4, atol=1e-8)
+
+
+def test_sinks_by_part(subject, corpus):
+    data = lo.look(subject, corpus, lo.lens.get("sinks", parts=PARTS, thresholds=(0.1,)), progress=False)["sinks"].data
+    rows = []
+    for _, seen, parts in runs(subject, corpus):
+        received = seen["decoder.weights"][:, 0].mean(-2)  # [layer head key]
+        rows.append(torch.stack([(received[..., part] > 0.1).any(-1) for part in parts], -1).double().numpy())
+    check_means(data, "rate", rows, threshold=0.1)
+
+
+def test_geometry_by_part(subject, corpus):
+    data = lo.look(subject, corpus, lo.lens.get("geometry", parts=PARTS), progress=False)["geometry"].data
+    heads, states = [], []
+    for batch, seen, parts in runs(subject, corpus):
+        vectors = torch.stack(
+            [seen[f"decoder.{kind}"][:, 0] for kind in ("query", "key", "value")], 2
+        )  # [layer head kind token dim]
+        heads.append(np.stack([pairwise(vectors[..., part, :]) for part in parts], -1))
+        with torch.no_grad():
+            output = subject.run(batch, output_hidden_states=True)
+        hidden = torch.stack(output.hidden_states)[:, 0]
+        states.append(np.stack([pairwise(hidden[:, part]) for part in parts], -1))
+    check_means(data, "part_sim", heads)
+    check_means(data, "state_part_sim", states)
+
+
+def pairwise(vectors):
+    """The mean cosine of all pairs, pair by pair; NaN for a single vector."""
+    units = torch.nn.functional.normalize(vectors.double(), dim=-1)
+    n = units.shape[-2]
+    pairs = [(units[..., i, :] * units[..., j, :]).sum(-1) for i in range(n) for j in range(i)]
+    return (torch.stack(pairs).mean(0) if pairs else torch.full(vectors.shape[:-2], torch.nan)).numpy()
+
+
+def test_relevance_by_part(subject, corpus):
+    lens = lo.lens.get("relevance", parts=PARTS)
+    data = lo.look(subject, corpus, lens, progress=False)["relevance"].data["token_share"]
+    shares = []
+    for batch, _, parts in runs(subject, corpus):
+        tokens = lo.explain(subject, batch, "attnlrp").tokens[0]
+        shares.append([float(tokens[part].sum() / tokens.abs().sum()) for part in parts])
+    np.testing.assert_allclose(data.sel(category=list(PARTS)), np.mean(shares, 0), rtol=1e-5)
+
+
+def test_importance_by_part(subject, corpus):
+    """Against the plain model, in which a hook scales what a head takes from a part."""
+    lens = lo.lens.get("importance", ablations=("zero",), parts=PARTS)
+    data = lo.look(subject, corpus, lens, progress=False)["importance"].data
+    model, layer, head = speaking(), 1, 2
+    output = model.model.language_model.layers[layer].self_attn.o_proj
+    width = output.in_features // 4
+    changes, slopes = [], []
+    for batch, seen, parts in runs(subject, corpus):
+        weights, value = seen["decoder.weights"][layer, 0, head], seen["decoder.value"][layer, 0, head]
+
+        def loss(taken, gate, batch=batch):
+            def scaled(module, arguments):
+                states = arguments[0].clone()
+                states[..., head * width : (head + 1) * width] += (gate - 1) * taken
+                return (states,)
+
+            handle = output.register_forward_pre_hook(scaled)
+            logits, ids = model(**batch.inputs).logits[0], batch.inputs["input_ids"][0]
+            handle.remove()
+            predicted = [at for at in range(len(ids) - 1) if int(ids[at + 1]) != 90]
+            return torch.nn.functional.cross_entropy(logits[predicted], ids[[at + 1 for at in predicted]])
+
+        of_parts = [weights[:, part] @ value[part] for part in parts]
+        with torch.no_grad():
+            whole = loss(of_parts[0], 1)
+            changes.append([float(loss(taken, 0) - whole) for taken in of_parts])
+        gates = [torch.ones((), dtype=torch.float64, requires_grad=True) for _ in parts]
+        for gate, taken in zip(gates, of_parts, strict=True):
+            loss(taken, gate).backward()
+        slopes.append([abs(float(gate.grad)) for gate in gates])
+    cell = data.sel(stack="decoder", layer=layer + 1, head=head + 1, category=list(PARTS))
+    np.testing.assert_allclose(cell["part_loss_change"], np.mean(changes, 0), rtol=1e-4, atol=1e-8)
+    np.testing.assert_allclose(cell["part_loss_change_se"], np.std(changes, 0, ddof=1) / 2, rtol=1e-3, atol=1e-8)
+    np.testing.assert_allclose(cell["part_sensitivity"], np.mean(slopes, 0), rtol=1e-4, atol=1e-8)

@@ -68,9 +68,9 @@ export class Questions {
   }
 
   ask(question, where, more, show) {
-    const { model, text, pair, generate, example } = this.seat.question(), seat = this.seat, version = seat.version;
+    const { model, text, pair, image, generate, example } = this.seat.question(), seat = this.seat, version = seat.version;
     return this.page.work(async () => {
-      const body = where === "/api/sources" ? { model, text, ...more } : { model, text, pair, generate, example, ...more };
+      const body = where === "/api/sources" ? { model, text, ...more } : { model, text, pair, image, generate, example, ...more };
       const answer = await this.page.post(where, body, model);
       if (version === seat.version) question.answer.replaceChildren(...show(answer));
     });

@@ -44,7 +44,8 @@ class PictureEncoder(Encoder):
         with outside(f"The text {example.id!r} cannot be encoded with its picture", "Correct it, or leave it out."):
             given = dict(self.processor(text=[self._prompt(example.text)], images=[picture], return_tensors="pt"))
         ids = given.pop("input_ids")
-        given.pop("attention_mask", None)
+        for name in ("attention_mask", "labels"):  # the batch has its own mask, and nothing is trained
+            given.pop(name, None)
         if self.limit is not None and ids.shape[1] > self.limit:
             raise UserError(
                 f"The text {example.id!r} has {ids.shape[1]} tokens with its picture and the model takes {self.limit}. "

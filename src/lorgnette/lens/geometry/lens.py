@@ -17,10 +17,18 @@ from lorgnette.errors import UserError
 from lorgnette.free_memory import free_memory
 from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.geometry.cloud import Cloud, Clouds
-from lorgnette.lens.geometry.cosine import SQUARES, TOTAL, UNITS, contributions
+from lorgnette.lens.geometry.cosine import (
+    SQUARES,
+    TOTAL,
+    UNITS,
+    contributions,
+    directions,
+    mean_pairwise_cosine,
+)
 from lorgnette.lens.geometry.isotropy import effective_rank_of, eigenvalues
 from lorgnette.lens.geometry.word_similarity import WordSimilarity, state_grams, word_similarity
 from lorgnette.lens.hidden_states import VECTORS, VectorSizes, hidden_states, sides
+from lorgnette.lens.moments import Moments
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
 from lorgnette.lens.pairs import Pairs
 from lorgnette.lens.parts import Waiting
@@ -36,6 +44,8 @@ MOST_MEMORY = 2**32
 _DESCRIPTIONS = {
     "sim": "mean cosine of all pairs of vectors of a text, mean over texts",
     "intra_similarity": "mean cosine of the vectors of a text with their mean, mean over texts",
+    "part_sim": "sim among the vectors of one part of a text, mean over texts",
+    "state_part_sim": "the same of hidden states",
     "sim_corpus": "mean cosine of all pairs of vectors of the corpus",
     "along_mean": "mean cosine of the vectors of the corpus with their mean (zero vectors excluded)",
     "mean_share": "squared norm of the mean vector divided by the mean squared norm, over all vectors of the corpus",
@@ -98,8 +108,11 @@ class Geometry(CentredLens):
         least: Annotated[int, Interval(2)] = 5,
         occurrences: Annotated[int, Interval(20)] = 4096,
         centred: bool = False,
+        parts: Sequence[str] = (),
     ) -> None:
+        """`parts`: named parts of the texts (image, text, special; user, assistant, …) whose SIM is measured apart."""
         super().__init__(centred)
+        self.parts: tuple[str, ...] = tuple(parts)
         self.specials, self.wanted, self.words = specials, covariances, words
         self.least, self.occurrences = least, occurrences
         self.reads = self.reads | ({"words"} if words else set()) | ({"cpu"} if centred else set())
@@ -129,6 +142,11 @@ class Geometry(CentredLens):
             name: Pairs(clouds.moments, "sim", together=True, name=name)
             for name, clouds in (("sim_all", self.heads_clouds), ("state_sim", self.state_clouds))
         }
+        if self.parts:
+            by_part = {axes.VECTORS: VECTORS, axes.CATEGORY: self.parts}
+            self.of_parts: Moments = Moments(self, "part_sim", by_part)
+            layers = Places(tuple(states), layer=axes.STATE, first=0)
+            self.states_of_parts: Moments = Moments(self, "state_part_sim", {axes.CATEGORY: self.parts}, at=layers)
         if self.centred:
             self.centred_clouds: Clouds = Clouds(self, at_sites, VECTORS, shapes.dim, "centred", covariances=False)
             self.centred_clouds.widths |= self.heads_clouds.widths
@@ -170,8 +188,26 @@ class Geometry(CentredLens):
         queries, keys = self._counting(batch.queries(site)), self._counting(batch.keys(site))
         masks = (queries, keys, keys)
         self.heads_clouds.add(_clouds(site, (call.query, call.key, call.value), masks))
+        if self.parts:
+            each = zip((call.query, call.key, call.value), (batch.queries(site), *(batch.keys(site),) * 2), strict=True)
+            found = [self._sim_of_parts(vectors.transpose(1, 2), tokens) for vectors, tokens in each]
+            self.of_parts.add(
+                site, part_sim=(torch.stack([v for v, _ in found], 2), torch.stack([w for _, w in found], 2))
+            )
         if self.centred:
             self.centred_clouds.add(_clouds(site, self.centring.vectors(call), masks))
+
+    def _sim_of_parts(
+        self, vectors: Float[Tensor, "batch token head dim"], tokens: Tokens
+    ) -> tuple[Float[Tensor, "batch head part"], Float[Tensor, "batch head part"]]:
+        """SIM among the vectors of each part of each text, and which of them are defined."""
+        values, weights = [], []
+        for part in tokens.kinds(self.parts).unbind(-1):
+            of_part = directions(vectors, part)
+            count = of_part.count[:, : vectors.shape[2]]
+            values.append(mean_pairwise_cosine(of_part.units, count))
+            weights.append((count > 1).double())
+        return torch.stack(values, -1), torch.stack(weights, -1)
 
     def _counting(self, tokens: Tokens) -> Bool[Tensor, "batch token"]:
         if self.specials is True:
@@ -192,6 +228,9 @@ class Geometry(CentredLens):
                         for number, (state, mask) in enumerate(zip(states, masks, strict=True))
                     ]
                 )
+                for number, state in enumerate(states if self.parts else ()):
+                    value, weight = self._sim_of_parts(state[:, :, None], tokens)
+                    self.states_of_parts.add(Site(stack, "self", number), state_part_sim=(value[:, 0], weight[:, 0]))
                 if self.words:
                     self.pieces.add(_States(batch, stack, tokens, states))
 
@@ -262,8 +301,14 @@ class Geometry(CentredLens):
         for name, cells in states.items():
             dims = (*at_states.dims[:2], axes.MODEL)[: cells.ndim]
             variables[name] = _variable(name, dims, _on_stacks(cells, at_states.stacks, stacks))
+        for moments in (self.of_parts, self.states_of_parts) if self.parts else ():
+            for name, array in moments.arrays().items():
+                cells = _on_stacks(array.values, moments.places.stacks, stacks)
+                variables[name] = xr.Variable(
+                    array.dims, cells, array.attrs | {"description": _DESCRIPTIONS.get(name, "")}
+                )
         variables |= self._apart(stacks)
-        labels = self.by_head.labels({axes.VECTORS: VECTORS})
+        labels = self.by_head.labels({axes.VECTORS: VECTORS} | ({axes.CATEGORY: self.parts} if self.parts else {}))
         labels |= {axes.STACK: stacks, axes.STATE: at_states.labels()[axes.STATE]}
         result = self.result(variables, labels)
         result.data.attrs |= {"specials": self.specials, "least_occurrences": self.least}

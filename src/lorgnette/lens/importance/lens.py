@@ -28,23 +28,42 @@ ABLATIONS = ("zero", "mean")
 
 
 class Gates(Tap):
-    """A gate ξ = 1 on every head of every text, for ∂L/∂ξ."""
+    """A gate ξ = 1 on every head of every text, for ∂L/∂ξ; and one on what it takes from each part of the text."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: Batch, sites: Sequence[Site], parts: Sequence[str] = ()) -> None:
+        self.batch, self.sites, self.parts = batch, sites if parts else (), tuple(parts)
         self.gates: dict[Site, Float[Tensor, "text head 1 1"]] = {}
+        self.of_parts: dict[Site, Float[Tensor, "text head part 1 1"]] = {}
+        self.contexts: dict[Site, Float[Tensor, "text head query dim"]] = {}
+        self.taken: dict[Site, Float[Tensor, "text head part query dim"]] = {}
+        """Σ_j α_ij v_j over the keys of a part, which are what a head takes from it."""
 
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch head query dim"]:
-        gate = torch.ones(*context.shape[:2], 1, 1, dtype=context.dtype, device=context.device, requires_grad=True)
-        self.gates[call.site] = gate
-        return context * gate
+        ones = context.new_ones(*context.shape[:2], 1, 1)
+        gate = self.gates[call.site] = ones.requires_grad_()
+        if call.site not in self.sites:
+            return context * gate
+        keys = self.batch.keys(call.site).kinds(self.parts)
+        with torch.no_grad():
+            each = [call.average(call.value * part[:, None, :, None]) for part in keys.unbind(-1)]
+        taken = self.taken[call.site] = torch.stack(each, 2).to(context.dtype)
+        self.contexts[call.site] = context.detach()
+        of_parts = self.of_parts[call.site] = context.new_ones(*taken.shape[:3], 1, 1).requires_grad_()
+        return context * gate + ((of_parts - 1) * taken).sum(2)
 
-    def gradients(self, loss: Float[Tensor, ""]) -> dict[Site, Float[Tensor, "text head"]]:
-        """∂loss/∂ξ of every head and text, from one backward pass."""
-        sites = list(self.gates)
-        gradients = torch.autograd.grad(loss, [self.gates[site] for site in sites], materialize_grads=True)
-        return {site: gradient[..., 0, 0] for site, gradient in zip(sites, gradients, strict=True)}
+    def gradients(
+        self, loss: Float[Tensor, ""]
+    ) -> tuple[dict[Site, Float[Tensor, "text head"]], dict[Site, Float[Tensor, "text head part"]]]:
+        """∂loss/∂ξ of every head and text, and of every part, from one backward pass."""
+        named = [(gates, site) for gates in (self.gates, self.of_parts) for site in gates]
+        found = torch.autograd.grad(loss, [gates[site] for gates, site in named], materialize_grads=True)
+        heads, parts = (
+            {site: slope[..., 0, 0] for (own, site), slope in zip(named, found, strict=True) if own is gates}
+            for gates in (self.gates, self.of_parts)
+        )
+        return heads, parts
 
 
 class Importance(Lens):
@@ -55,7 +74,9 @@ class Importance(Lens):
 
     Means are over texts. A head's output is its context before the output projection; the mean is over all tokens of
     the corpus, which `look` reads once before. For classifiers, accuracy is measured too. Every head costs a
-    forward pass; `stacks` ("encoder", "decoder", "cross") restricts ablation to some stacks.
+    forward pass; `stacks` ("encoder", "decoder", "cross") restricts ablation to some stacks. With `parts`, named parts
+    of the texts (image, text, special; user, assistant, …), `part_sensitivity` has a gate on what the head takes from
+    the tokens of a part, Σ_{j in part} α_ij v_j, and `part_loss_change` is the change without that.
 
     What it does not tell you: whether several heads can go together. Heads compensate for each other, so two heads that
     can each be removed alone may not be removable together, and a few training steps can shift importance.
@@ -83,9 +104,10 @@ class Importance(Lens):
         ablations: Sequence[Annotated[str, OneOf(ABLATIONS)]] = ABLATIONS,
         seed: Seed = 0,
         stacks: Sequence[str] | None = None,
+        parts: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.ablations, self.seed, self.stacks = tuple(ablations), seed, stacks
+        self.ablations, self.seed, self.stacks, self.parts = tuple(ablations), seed, stacks, tuple(parts)
         self.means: Means | None = None
 
     def needs(self) -> Sequence[Lens]:
@@ -109,22 +131,32 @@ class Importance(Lens):
         self.changes: Moments = Moments(self, changes, {axes.ABLATION: self.ablations})
         self.pairs: Pairs | None = Pairs(self.changes, "loss_change") if self.ablations else None
         self.intact: Moments = Moments(self, self.metrics, at="corpus")
+        if self.parts:
+            by_part = {axes.CATEGORY: self.parts}
+            self.part_sensitivity: Moments = Moments(self, "part_sensitivity", by_part)
+            self.part_changes: Moments = Moments(self, "part_loss_change", by_part)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """One pass forwards and backwards, then one per site with a copy of the batch for every head."""
         labels = None
         if self.task == "masked":
             batch, labels = masked(self.subject, batch, seed=self.seed)
-        rerun, gates = Rerun(self.subject, batch), Gates()
+        rerun, gates = Rerun(self.subject, batch), Gates(batch, self.taken, self.parts)
         with torch.enable_grad(), self.subject.tapped(gates), rerun.recording():
             outputs = self.subject.run(batch, **rerun.options)
             values, weight = text_metrics(self.subject, self.task, batch, outputs.logits, labels)
-            slopes = gates.gradients((values[0] * weight).sum())
+            slopes, of_parts = gates.gradients((values[0] * weight).sum())
         values = values.detach()
         self.intact.add(**{name: (value, weight) for name, value in zip(self.metrics, values, strict=True)})
         with torch.no_grad():
             for site in self.taken:
                 self.sensitivity.add(site, sensitivity=(slopes[site].abs(), weight[:, None]))
+                if self.parts:
+                    has = batch.keys(site).kinds(self.parts).any(1).to(weight)[:, None] * weight[:, None, None]
+                    self.part_sensitivity.add(site, part_sensitivity=(of_parts[site].abs(), has))
+                    if self.ablations:
+                        without = self._without_parts(site, rerun, gates, values[0], labels)
+                        self.part_changes.add(site, part_loss_change=(without, has))
                 if self.ablations:
                     changes = self._changes(site, rerun, values, labels).unbind(2)
                     weights = weight[:, None, None] * self._known()
@@ -152,9 +184,27 @@ class Importance(Lens):
             out[:, head, :, a] = (text_metrics(self.subject, self.task, batch, logits, labels)[0] - intact).T
         return out
 
+    def _without_parts(
+        self, site: Site, rerun: Rerun, gates: Gates, intact: Float[Tensor, " text"], labels: Tensor | None
+    ) -> Float[Tensor, "text head part"]:
+        """The change of the loss when a head gives all but what it takes from the tokens of a part."""
+        context, taken = gates.contexts[site], gates.taken[site]
+        jobs = [(head, part) for head in range(taken.shape[1]) for part in range(taken.shape[2])]
+        replaced = [Replacement(head, context[:, head] - taken[:, head, part]) for head, part in jobs]
+        out = intact.new_zeros(len(intact), *taken.shape[1:3])
+        for (head, part), logits in zip(jobs, rerun.each(site, replaced), strict=True):
+            out[:, head, part] = text_metrics(self.subject, self.task, rerun.batch, logits, labels)[0][0] - intact
+        return out
+
     def compute(self) -> Result:
         """Sensitivity, and the change of the loss (and of accuracy) by ablation; `loss` is that of the whole model."""
         variables = self.sensitivity.arrays() | (self.changes.arrays() if self.ablations else {}) | self.intact.arrays()
+        if self.parts:
+            variables |= self.part_sensitivity.arrays() | (self.part_changes.arrays() if self.ablations else {})
+            what = "what the head takes from the tokens of a part"
+            variables["part_sensitivity"].attrs["description"] = f"|∂loss/∂ξ| of a gate on {what}"
+            if self.ablations:
+                variables["part_loss_change"].attrs["description"] = f"loss without {what} minus loss with it"
         for metric in self.metrics:
             variables[metric].attrs["description"] = f"{metric} of the whole model, mean over texts"
             if self.ablations:

@@ -1,6 +1,6 @@
 """How much of a prediction passes through each head and comes from each category of token."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import torch
@@ -26,7 +26,8 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 from lorgnette.types import ModelOutput
 
-TOKENS = (*CATEGORIES, "target", "positions")
+BESIDE = ("target", "positions")
+"""What has relevance beside the tokens of the source."""
 
 
 class Relevance(CentredLens):
@@ -58,9 +59,16 @@ class Relevance(CentredLens):
     }
 
     def __init__(
-        self, method: Annotated[str, OneOf(RULES)] = "attnlrp", target: Target = None, *, centred: bool = False
+        self,
+        method: Annotated[str, OneOf(RULES)] = "attnlrp",
+        target: Target = None,
+        *,
+        centred: bool = False,
+        parts: Sequence[str] = (),
     ) -> None:
+        """`parts`: further categories, the named parts of the texts (image, text, special; user, assistant, …)."""
         super().__init__(centred)
+        self.kinds: tuple[str, ...] = (*CATEGORIES, *parts)
         if centred and method not in CENTRED:
             raise UserError(
                 f"relevance with centred=true is for the methods {', '.join(CENTRED)}: those of Voita et al. share by "
@@ -73,7 +81,7 @@ class Relevance(CentredLens):
         self.of_heads: Moments = Moments(self, "relevance")
         self.of_layers: Moments = Moments(self, "layer_share", at="layer")
         self.pairs: tuple[Pairs, ...] = (Pairs(self.of_heads, "relevance"), Pairs(self.of_layers, "layer_share"))
-        self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: TOKENS}, at="corpus")
+        self.of_tokens: Moments = Moments(self, "token_share", {axes.CATEGORY: (*self.kinds, *BESIDE)}, at="corpus")
 
     def update(self, call: Call, batch: Batch) -> None:
         if self.centred:
@@ -91,7 +99,7 @@ class Relevance(CentredLens):
             whole = stacks[site.name]
             share = heads.abs().sum(-1) / whole.where(whole > 0, 1.0)
             self.of_layers.add(site, layer_share=(share, whole > 0))
-        self.of_tokens.add(token_share=_by_kind(explanation, batch))
+        self.of_tokens.add(token_share=_by_kind(explanation, batch, self.kinds))
 
     def _explained(self, batch: Batch) -> Explanation:
         if not self.centred:
@@ -119,12 +127,13 @@ class Relevance(CentredLens):
         return self.centring.mark(result)
 
 
-def _by_kind(explanation: Explanation, batch: Batch) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:
+def _by_kind(
+    explanation: Explanation, batch: Batch, names: Sequence[str]
+) -> tuple[Float[Tensor, "text kind"], Float[Tensor, "text kind"]]:
     """Shares of each kind of token, and 1 for those that a text has."""
     tokens, kinds = batch.source, []
     present = []
-    for name in CATEGORIES:
-        kind = tokens.categories[name] & tokens.mask
+    for name, kind in zip(names, tokens.kinds(names).unbind(-1), strict=True):
         kinds.append((explanation.tokens * kind).sum(-1))
         present.append(
             torch.ones_like(kind[:, 0]) if name in ("punctuation", "period_comma", "other") else kind.any(-1)

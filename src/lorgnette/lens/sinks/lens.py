@@ -81,8 +81,11 @@ class Sinks(CentredLens):
         threshold: Share = 0.3,
         effect: bool = False,
         centred: bool = False,
+        parts: Sequence[str] = (),
     ) -> None:
+        """`parts`: further categories, the named parts of the texts (image, text, special; user, assistant, …)."""
         super().__init__(centred)
+        self.places: tuple[str, ...] = (*PLACES, *parts)
         self.thresholds, self.threshold, self.effect = tuple(thresholds), threshold, effect
         self.reads = self.reads | ({"cpu"} if effect or centred else set())
         self._projections: SiteWeights | None = None
@@ -97,7 +100,7 @@ class Sinks(CentredLens):
 
     def allocate(self, subject: Subject) -> None:
         _ = self.projections  # a model without known projections is refused here
-        self.rates: Moments = Moments(self, "rate", {axes.THRESHOLD: self.thresholds, axes.CATEGORY: PLACES})
+        self.rates: Moments = Moments(self, "rate", {axes.THRESHOLD: self.thresholds, axes.CATEGORY: self.places})
         # The threshold that the report shows.
         self.nearest: float = min(self.thresholds, key=lambda each: abs(each - self.threshold))
         self.pairs: Pairs = Pairs(self.rates, "rate", {axes.THRESHOLD: self.nearest, axes.CATEGORY: KINDS})
@@ -129,7 +132,7 @@ class Sinks(CentredLens):
 
     def _rates(self, site: Site, share: Float[Tensor, "text head key"], keys: Tokens) -> None:
         """For every kind of token, whether one of them takes more than each threshold; texts that have such tokens."""
-        kinds = torch.stack([keys.mask, *(keys.categories[name] & keys.mask for name in CATEGORIES)], 1)
+        kinds = torch.cat([keys.mask[..., None], keys.kinds(self.places[1:])], -1).transpose(1, 2)
         largest = share[:, :, None].masked_fill(~kinds[:, None], -1.0).amax(-1)  # [text head kind]
         over = torch.stack([largest > limit for limit in self.thresholds], 2).to(share.dtype)
         self.rates.add(site, rate=(over, kinds.any(-1).to(share.dtype)[:, None, None]))
@@ -208,7 +211,7 @@ class Sinks(CentredLens):
         rates, stacks = self.pairs.means(), self.by_head.stacks  # [site head kind]
         sums = self.rates.sums()[:, 0, :, :, self.thresholds.index(self.nearest), PLACES.index("all")]
         with_sink = (sums[TOTAL] / sums[WEIGHT]).numpy() > HALF
-        q, texts = (np.full((len(stacks), len(PLACES)), start) for start in (np.nan, 0.0))
+        q, texts = (np.full((len(stacks), len(self.places)), start) for start in (np.nan, 0.0))
         for number, stack in enumerate(stacks):
             own = np.array([site.name == stack for site in self.sites])[:, None]
             has_sink = own & with_sink
@@ -224,7 +227,7 @@ class Sinks(CentredLens):
                 places = [PLACES.index(kind) for kind in found]
                 q[number, places] = extreme_q(means.value, shared, means.count, means.count > 1, largest=True)
                 texts[number, places] = means.count
-        labels = {axes.STACK: stacks, axes.CATEGORY: list(PLACES)}
+        labels = {axes.STACK: stacks, axes.CATEGORY: list(self.places)}
         arrays = {"kind_top_q": q, "kind_top_q_count": np.where(np.isnan(q), 0, texts).astype("int64")}
         return {name: xr.DataArray(cells, labels, (axes.STACK, axes.CATEGORY)) for name, cells in arrays.items()}
 
