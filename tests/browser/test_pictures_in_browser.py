@@ -98,7 +98,7 @@ def test_the_red_patch_is_where_it_is_in_every_measure(opened, document, tmp_pat
     for block in (1, 2, 3):
         assert [number for number, colour in enumerate(stage_colours(page, block)) if is_blue(colour)] == [PLACE]
     page.locator(".lv-stage").hover(position=at_patch(page, 3, PLACE))
-    assert page.locator(".lv-readout").text_content().startswith("[2,3]: 0.9")
+    assert page.locator(".lv-readout").text_content() == "[2,3]: 1 (weight from it, head 1.1)"
     page.locator(".lv-stage").click(position=at_patch(page, 0, PLACE))
     assert page.locator(".lv-table caption").text_content() == "From [2,3]"
     assert titles(page)[3] == "weight from [2,3], head 1.1"
