@@ -207,3 +207,37 @@ def test_parts_of_prompts_that_no_category_counts_are_named(capsys):
     result = lo.look(gpt2(), prompts, [lo.lens.Weights(parts=["document", "question"])])["weights"]
     assert "categories" not in capsys.readouterr().err
     assert result.data["mass"].sel(category="document").notnull().any()
+
+
+def test_notes_say_how_a_gpu_computed_the_rows(monkeypatch):
+    from lorgnette.looking import corpus_pass
+
+    def on_a_gpu(*given, **options):
+        counts, keeper, _ = corpus_pass.passed(*given, **options)
+        return counts, keeper, {"the sweep", "kernels"}
+
+    monkeypatch.setattr("lorgnette.looking.look.passed", on_a_gpu)
+    notes = looked(bert())["weights"].provenance.notes
+    assert "row statistics on the GPU computed by kernels and the sweep" in notes
+
+
+def test_where_triton_is_missing_nothing_is_imported_and_the_sweep_is_used(monkeypatch):
+    from lorgnette import kernels
+    from lorgnette.attending import Call, Site
+    from lorgnette.attending.scores import Scores
+    from lorgnette.attending.sweep import Wanted
+
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    kernels._module.cache_clear()
+    try:
+        module = kernels.attention_kernels()
+    finally:
+        kernels._module.cache_clear()
+    assert module is None
+    query, key, value = torch.randn(3, 1, 2, 5, 8)
+    call = Call(Site("encoder", "self", 0), Scores(query, key, 0.3), value)
+    monkeypatch.setattr(call, "kernels", lambda wanted: module)
+    entropy = call.measure(Wanted(entropy=True))["entropy"]
+    weights = (query @ key.mT * 0.3).softmax(-1)
+    torch.testing.assert_close(entropy, -(weights * weights.log()).sum(-1), rtol=1e-5, atol=1e-6)
+    assert call.paths == {"the sweep"}
