@@ -58,7 +58,13 @@ class Cells:
             model=str(model), out=folder, data=self.given.data, resume=resume, bf16=True, progress=True, **given
         )
         record = prune(settings, tuned).record
-        return {name: record[name] for name in KEPT if name in record} | {"settings": record["settings"]}
+        return {name: record[name] for name in KEPT if name in record} | {"settings": told(record["settings"])}
+
+
+def told(settings: Any) -> Any:
+    """The settings that matter to whoever reads a cell: not where the model and the texts lie."""
+    own = {name: settings[name] for name in ("epochs", "learning_rate", "batch_size", "limit", "test_limit", "bf16")}
+    return own | {name: settings["pruning"][name] for name in ("keep", "speed", "method", "distil", "settle")}
 
 
 def sst2(cells: Cells) -> None:
@@ -70,7 +76,7 @@ def sst2(cells: Cells) -> None:
 
         def original(folder: Path, shared: Any = shared) -> Any:
             done = RunFolder(folder).finished() is not None or RunFolder(folder).work.is_dir()
-            return train(
+            record = train(
                 TrainingSettings(
                     model=given.model,
                     out=folder,
@@ -82,6 +88,7 @@ def sst2(cells: Cells) -> None:
                     **shared,
                 )
             ).record
+            return {name: record[name] for name in ("seed", "metrics", "best", "texts", "versions")}
 
         cells.run(f"sst2-original-{seed}", original)
         tuned: dict[int, Score] = {}
@@ -147,11 +154,15 @@ def language(cells: Cells) -> None:
 
 def table(cells: Cells) -> None:
     """All cells as rows of Markdown."""
-    print("\n".join(_lines(sorted((cells.out / "cells").glob("*.json")))))
+    print("\n".join(lines(sorted((cells.out / "cells").glob("*.json")))))
 
 
-def _lines(files: Sequence[Path]) -> Iterator[str]:
-    yield "| cell | parameters | torch 1, 32 | ONNX 1, 32 | original | pruned | − original | − tuned | − scratch |"
+def lines(files: Sequence[Path]) -> Iterator[str]:
+    """The table of some cells, as docs/pruning.md has it."""
+    yield (
+        "| | parameters | torch, 1 and 32 texts | ONNX Runtime, 1 and 32 texts | original | pruned | − original | "
+        "− original trained as long | before training: chosen; random; magnitude |"
+    )
     yield "|---|---|---|---|---|---|---|---|---|"
     for file in files:
         cell = json.loads(file.read_text(encoding="utf-8"))
@@ -159,32 +170,41 @@ def _lines(files: Sequence[Path]) -> Iterator[str]:
             continue
         before, after = cell["before"], cell["metrics"][cell["before"]["split"]]
         name = next(key for key in ("bleu", "accuracy", "perplexity") if key in before)
-        sizes = cell["parameters"]
-        times = {(each["runtime"], each["batch"][0]): f"× {each['measured']:.2f}" for each in cell["times"]}
-        differences = [cell.get(key, {}) for key in ("tuned", "scratch")]
+        digits = {"bleu": 2, "accuracy": 4, "perplexity": 2}[name]
+        sizes, controls = cell["parameters"], cell["controls"]
+        first = f"{controls['chosen']:.3f}; {', '.join(f'{each:.3f}' for each in controls['random'])}; "
         yield (
-            " | ".join(
+            "| "
+            + " | ".join(
                 [
-                    f"| {file.stem}",
+                    file.stem,
                     f"{sizes['after'] / sizes['before']:.1%}",
-                    f"{times['torch', 1]}, {times['torch', 32]}",
-                    f"{times.get(('onnxruntime', 1), '')}, {times.get(('onnxruntime', 32), '')}",
+                    *(_faster(cell["times"], runtime) for runtime in ("torch", "onnxruntime")),
                     *(
-                        f"{each[name]:.4g} [{each['interval'][0]:.4g}, {each['interval'][1]:.4g}]"
+                        f"{each[name]:.{digits}f} [{each['interval'][0]:.{digits}f}, {each['interval'][1]:.{digits}f}]"
                         for each in (before, after)
                     ),
-                    *(_change(each) for each in (cell, *differences)),
+                    *(_change(each, digits) for each in (cell, cell.get("tuned", {}))),
+                    f"{first}{controls['magnitude']:.3f}",
                 ]
             )
             + " |"
         )
 
 
-def _change(cell: Any) -> str:
+def _faster(times: Any, runtime: str) -> str:
+    some = {each["batch"][0]: each for each in times if each["runtime"] == runtime}
+    return ", ".join(
+        f"× {some[count]['measured']:.2f} ({some[count]['spread'][0]:.2f}–{some[count]['spread'][1]:.2f})"
+        for count in sorted(some)
+    )
+
+
+def _change(cell: Any, digits: int) -> str:
     if not cell:
         return ""
     value, (low, high) = cell["difference"]["value"], cell["difference"]["interval"]
-    return f"{value:+.3g} [{low:+.3g}, {high:+.3g}]"
+    return f"{value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
 
 
 PARTS = {"sst2": sst2, "translation": translation, "language": language, "table": table}

@@ -20,6 +20,7 @@ from lorgnette.training.gates.parts import PartGates
 from lorgnette.training.language.task import PreparedTexts
 from lorgnette.training.preparation import Prepared
 from lorgnette.training.progress import Progress
+from lorgnette.training.pruning.removal import unwrap
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.trainer import CURVE, Record, Tally, curve_of
@@ -105,6 +106,7 @@ def _fitted(
         if teacher is not None:
             undo.enter_context(teacher.watching(model))
         fit(trainer, run)
+    unwrap(model)
     model.eval().requires_grad_(True)
     return gates.eval(), curve_of(trainer.state)
 

@@ -37,7 +37,7 @@ from lorgnette.training.pruning.refusals import (
     refuse_language_model,
     refuse_settings,
 )
-from lorgnette.training.pruning.removal import count_heads, fresh, plain_copy
+from lorgnette.training.pruning.removal import count_heads, fresh, plain_copy, unwrap
 from lorgnette.training.pruning.runtimes import runtimes
 from lorgnette.training.pruning.score import Score, score
 from lorgnette.training.pruning.sentences import forecast_lines, kind_lines, readme
@@ -243,6 +243,7 @@ def _trained_on(
     freeze_but(model, stacks, work.settings.train)
     name = Path(settings.model).name if Path(settings.model).is_dir() else settings.model
     fitted(settings, work.ready, run, model, title=f"{name} {what}", teacher=teacher)
+    unwrap(model)  # what is measured is measured as the checkpoint computes
     model.requires_grad_(True)
 
 

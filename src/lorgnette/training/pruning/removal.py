@@ -166,10 +166,17 @@ def _without(model: PreTrainedModel, heads: Iterable[Head | int | Site]) -> dict
 def plain_copy(model: PreTrainedModel) -> PreTrainedModel:
     """A copy that computes with its own weights."""
     copied = copy.deepcopy(model)
-    # Training in half precision leaves a wrapped forward on the instance, bound to the original's weights.
-    for name in ("forward", "_original_forward"):
-        copied.__dict__.pop(name, None)
+    unwrap(copied)
     return copied
+
+
+def unwrap(model: nn.Module) -> None:
+    """Take away the forward that training in half precision leaves on a model.
+
+    It goes on computing in that precision, and in a copy with the weights of the original.
+    """
+    for name in ("forward", "_original_forward"):
+        model.__dict__.pop(name, None)
 
 
 def fresh(pruned: PreTrainedModel) -> PreTrainedModel:
