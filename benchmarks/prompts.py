@@ -80,10 +80,10 @@ def asked() -> Iterator[Figure]:
     texts = [_words(number * LONG, 128) for number in range(4)]
     batch = subject.encode(texts)
     for name, lens, bound in (
-        ("context", "context:window=32,windows=32,losses=shared", 40.0),
-        ("logitlens", "logitlens", 15.0),
-        ("composition", "composition", 60.0),
-        ("edges", "edges:strongest=0,drawn=0,ablation=zero", 60.0),
+        ("context", "context:window=32,windows=32,losses=shared", 35.0),
+        ("logitlens", "logitlens", 8.0),
+        ("composition", "composition", 15.0),
+        ("edges", "edges:strongest=0,drawn=0,ablation=zero", 25.0),
     ):
         ratio = side_by_side(
             lambda: _plain(subject, batch, 1), lambda one=lens: lo.look(subject, texts, one, progress=False)
