@@ -36,8 +36,15 @@ def best(data: xr.Dataset, stanford: str) -> Row | None:
 
 
 def accuracy(one: Row, over: str = "pairs") -> Estimate:
-    """With Wilson's interval."""
-    return Estimate(value=one["accuracy"], low=one["low"], high=one["high"], n=one["pairs"], over=over, method="Wilson")
+    """With Wilson's interval, whose errors are those of sentences or passages."""
+    return Estimate(
+        value=one["accuracy"],
+        low=one["low"],
+        high=one["high"],
+        n=one["pairs"],
+        over=over,
+        method="Wilson, errors over texts",
+    )
 
 
 def gain(one: Row) -> Estimate:
@@ -45,7 +52,9 @@ def gain(one: Row) -> Estimate:
     less = one["accuracy"] - one["baseline"]
     down = ((one["accuracy"] - one["low"]) ** 2 + (one["baseline_high"] - one["baseline"]) ** 2) ** 0.5
     up = ((one["high"] - one["accuracy"]) ** 2 + (one["baseline"] - one["baseline_low"]) ** 2) ** 0.5
-    return Estimate(value=less, low=less - down, high=less + up, n=one["pairs"], over="pairs", method="Wilson")
+    return Estimate(
+        value=less, low=less - down, high=less + up, n=one["pairs"], over="pairs", method="Wilson, errors over texts"
+    )
 
 
 def uas(data: xr.Dataset, features: str, decoding: str = "argmax") -> Estimate | None:
