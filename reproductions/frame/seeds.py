@@ -7,7 +7,7 @@ from jaxtyping import Bool
 
 from reproductions.frame import markdown
 from reproductions.frame.claims import Bound, Claim, Published, disagreement
-from reproductions.frame.statistics import mean_of
+from reproductions.frame.statistics import FEWEST, mean_of
 
 MAJORITY = {"hatexplain": 782 / 1924, "yelphat": 463 / 920, "esnli": 3368 / 9824}
 """The share of the largest class among the test texts: the accuracy of a model that always predicts it."""
@@ -30,16 +30,20 @@ def with_and_without(
     ends: tuple[float, float] | None = None,
     **about: Any,
 ) -> Claim:
-    """A claim about a number of each seed: all of them, and those alone that learnt something, must say the same."""
+    """A claim about a number of each seed: all of them, and those alone that learnt something, must say the same.
+
+    Where runs are at chance, at least `FEWEST` others must be left: two say too little.
+    """
     known = np.asarray(values, dtype=float)
     every, rest = (mean_of(some, ends=ends) for some in (known, known[np.asarray(learnt, dtype=bool)]))
     lost = len(known) - int(np.sum(learnt))
+    few = f"too few seeds learnt anything: {len(known) - lost} of {len(known)}" if len(known) - lost < FEWEST else ""
     said = f"{lost} of {len(known)} seeds at chance, without them {markdown.estimate(rest)}" if lost else ""
     return Claim(
         estimate=every,
         also=[rest] if lost else [],
         bound=bound,
-        undecided=disagreement(bound, every, rest) if lost else "",
+        undecided=(disagreement(bound, every, rest) or few) if lost else "",
         published=published,
         ours=published is None,
         note="; ".join(part for part in (note, said) if part),

@@ -24,7 +24,7 @@ from reproductions.frame.chance import by_interval, corrected, p_value
 from reproductions.frame.claims import Bound, Claim, Estimate, Published, as_printed, counted, disagreement
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure, Outcome, Table
-from reproductions.frame.seeds import learnt
+from reproductions.frame.seeds import learnt, with_and_without
 from reproductions.frame.settings import Settings
 from reproductions.frame.statistics import (
     difference,
@@ -386,3 +386,12 @@ def test_tests_of_a_study_are_corrected_together():
     assert [by_interval(one) for one in (aim, count)] == [False, False]
     assert corrected([aim, count]) == [aim, count]
     assert Bound.above(0).record() == {"low": 0}
+
+
+def test_two_seeds_that_learnt_something_decide_nothing():
+    """Whatever the interval of the two, and of all with the runs at chance."""
+    values, about = [0.30, 0.31, 0.29, 0.30, 0.31], {"id": "x", "text": "x", "bound": Bound.above(0)}
+    for count, verdict in ((5, "holds"), (3, "holds"), (2, "cannot tell")):
+        claim = with_and_without(values, np.arange(5) < count, published=None, **about)
+        assert claim.verdict == verdict
+    assert claim.undecided == "too few seeds learnt anything: 2 of 5"
