@@ -28,11 +28,14 @@ STUDIES = (
     "sink_as_bias",
     "free_constant",
 )
+WAITING = ("share_decides", "choice_or_adaptation")
+"""Written, with their predictions, but not run: they have neither cells nor a page."""
 
 
 def find(name: str) -> "Study":
     """The study of this name."""
-    if name not in STUDIES:
-        raise UserError(f"There is no reproduction {name!r}.{near(name, STUDIES)} There are: {', '.join(STUDIES)}.")
+    every = (*STUDIES, *WAITING)
+    if name not in every:
+        raise UserError(f"There is no reproduction {name!r}.{near(name, every)} There are: {', '.join(every)}.")
     study: Study = import_module(f"reproductions.{name}").STUDY
     return study

@@ -132,3 +132,11 @@ def test_a_page_opens_with_its_answer_and_a_figure(outcome):
     assert f"## Answer {answer} ![" in opening
     assert 10 <= len(answer.split()) <= 120
     assert "![" not in page.split("## Question")[0].split("![", 2)[-1]  # one figure
+
+
+@pytest.mark.parametrize("name", reproductions.WAITING)
+def test_a_study_that_waits_can_be_run_and_shows_nothing_yet(name):
+    study = reproductions.find(name)
+    assert study.grid(Settings(out=study.home, seeds=study.seeds), {})
+    assert not (study.home / "cells.csv").exists(), f"{name} has cells: move it to STUDIES"
+    assert not (study.home / "README.md").exists()
