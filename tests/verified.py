@@ -1,9 +1,11 @@
 """The table of verified models: `check` on a tiny random model of every text architecture of transformers, and of
-those architectures of pictures and text that have a tiny model in tests/tiny/pictures.py.
+those architectures of pictures and text that have a tiny model in tests/tiny/pictures.py; models of pictures or sound
+alone, and formats of quantised weights.
 
 python -m tests.verified                    all of them, written to verified.json and docs/models.md
 python -m tests.verified opt bart           some of them, printed
 python -m tests.verified --write opt bart   some of them, in the place of their rows
+python -m tests.verified --write quantised  a section: pictures, senses or quantised (which needs torchao, bitsandbytes)
 """
 
 import json
@@ -21,14 +23,19 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from tiny import tokenizer  # noqa: E402
 from tiny.architectures import model_of_type, text_types  # noqa: E402
 from tiny.eager import own_weights  # noqa: E402
+from tiny.models import LLAMA, peaked  # noqa: E402
+from tiny.packed import PACKINGS  # noqa: E402
 from tiny.pictures import UNSEEN, picture_model, picture_types  # noqa: E402
+from tiny.sensing import MODELS  # noqa: E402
+from tiny.sensing import made as noise_for  # noqa: E402
 
 from lorgnette.bare.attention import attention  # noqa: E402
 from lorgnette.errors import UserError  # noqa: E402
+from lorgnette.explaining import Next, explain  # noqa: E402
 from lorgnette.explaining.rules import unruled  # noqa: E402
 from lorgnette.models.anatomy import PARTS  # noqa: E402
 from lorgnette.models.families import head_prunable_types, record_of  # noqa: E402
-from lorgnette.models.families.verified import FILE, Verified, page, pictures, table  # noqa: E402
+from lorgnette.models.families.verified import FILE, Verified, page  # noqa: E402
 from lorgnette.subject import Subject  # noqa: E402
 from lorgnette.subject.checks import Check  # noqa: E402
 
@@ -55,7 +62,10 @@ def verified(kind: str) -> Verified:
     compared = all(one.made for one in checks if "eager" in one.name)
     lacks = tuple(part for part in PARTS if not anatomy.knows(part))
     relevance = "mixing" not in lacks and unruled(model) is None
-    return Verified(kind, "exact", known, lacks, kind in head_prunable_types(), relevance, eager=compared)
+    return Verified(
+        kind, "exact", known, lacks, kind in head_prunable_types(), relevance, eager=compared,
+        hybrid=bool(subject.layers_in_all),
+    )  # fmt: skip
 
 
 def pictured(kind: str) -> Verified:
@@ -79,6 +89,46 @@ def pictured(kind: str) -> Verified:
         kind, "exact", "run", lacks, stacks=stacks, eager=_equals_eager(subject, inputs, checks),
         unseen=UNSEEN.get(kind, ""),
     )  # fmt: skip
+
+
+def sensed(kind: str) -> Verified:
+    """The row of a model of pictures or sound alone."""
+    model, inputs = noise_for(kind)
+    subject = Subject(model, name=kind)
+    try:
+        checks = subject.check(inputs)
+    except UserError as error:
+        return Verified(kind, "refused", why=_reason(str(error)))
+    failed = [one for one in checks if not one.ok]
+    if failed:
+        return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
+    lacks = tuple(part for part in PARTS if any(site.lack(part) is not None for site in subject.anatomy.sites))
+    return Verified(kind, "exact", "run", lacks, stacks=tuple(dict.fromkeys(site.name for site in subject.sites)))
+
+
+def packed(kind: str) -> Verified:
+    """The row of a format of quantised weights."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**LLAMA | {"hidden_size": 64, "head_dim": 16, "intermediate_size": 128})
+    model = peaked(transformers.LlamaForCausalLM(config).eval())  # as wide as the blocks of bitsandbytes
+    try:
+        PACKINGS[kind](model)
+    except ImportError as error:
+        return Verified(kind, "not tried", why=_first(error))
+    subject = Subject(model, tokenizer("llama"), name=kind)
+    checks = {one.name: one for one in subject.check()}
+    failed = [one for one in checks.values() if not one.ok]
+    if failed:
+        return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
+    lacks = tuple(part for part in PARTS if not subject.anatomy.knows(part))
+    try:
+        explain(subject, ["w7 w8 w9"], "attnlrp", Next())
+    except UserError:
+        relevance = False
+    else:
+        relevance = True
+    told = checks["quantised maps = x · W + b"].detail
+    return Verified(kind, "exact", "run", lacks, relevance=relevance, tolerance=told)
 
 
 def _equals_eager(subject: Subject, inputs: dict[str, torch.Tensor], checks: list[Check]) -> bool:
@@ -119,16 +169,20 @@ def main(arguments: list[str]) -> None:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     made = {}
-    for kind in kinds or (*text_types(), *picture_types()):
-        made[kind] = (pictured if kind in picture_types() else verified)(kind)
+    sections = {"pictures": (picture_types(), pictured), "senses": (tuple(MODELS), sensed)}
+    sections["quantised"] = tuple(PACKINGS), packed
+    named = [each for kind in kinds for each in (sections[kind][0] if kind in sections else (kind,))]
+    for kind in named or (*text_types(), *(each for types, _ in sections.values() for each in types)):
+        made[kind] = next((make for types, make in sections.values() if kind in types), verified)(kind)
         print(made[kind], flush=True)
     if kinds != arguments or not kinds:
-        known = [*table()[1], *pictures()] if kinds else []
-        rows = {row.model_type: row for row in known} | made
+        known = json.loads(FILE.read_text(encoding="utf-8")) if kinds else {}
+        rows = {row["model_type"]: row for section in ("models", *sections) for row in known.get(section, ())}
+        rows |= {kind: row.plain() for kind, row in made.items()}
+        apart = {each for types, _ in sections.values() for each in types}
         document: dict[str, Any] = {"transformers": transformers.__version__}
-        seeing = picture_types()
-        document["models"] = [row.plain() for kind, row in rows.items() if kind not in seeing]
-        document["pictures"] = [rows[kind].plain() for kind in seeing]
+        document["models"] = [row for kind, row in rows.items() if kind not in apart]
+        document |= {section: [rows[kind] for kind in types] for section, (types, _) in sections.items()}
         FILE.write_text(json.dumps(document, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
         (ROOT / "docs" / "models.md").write_text(page(), encoding="utf-8")
 

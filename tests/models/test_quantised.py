@@ -12,6 +12,7 @@ import torch
 import transformers as hf
 from tiny import examples, subject
 from tiny.models import LLAMA, peaked
+from tiny.packed import FORMATS, FP8, Int8
 from tiny.subjects import tokenizer
 from torch import nn
 
@@ -19,110 +20,6 @@ import lorgnette as lo
 from lorgnette.errors import CaptureError, UserError
 from lorgnette.models.linear import linear_weights, refusal, rounds
 from lorgnette.models.quantised import unexplained, unrounded
-
-GROUP = 8
-NIBBLES = torch.arange(8) * 4
-
-
-class GPTQ(nn.Module):
-    """4 bits, eight inputs in an int32; a scale and a zero point for each output and group of inputs."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features = base.in_features, base.out_features
-        numbers, self.scales, zeros = four_bits(base.weight.detach().T)
-        self.register_buffer("qweight", packed(numbers.mT).mT.contiguous())  # [in / 8, out]
-        self.register_buffer("qzeros", packed(zeros - 1))  # [group, out / 8]
-        self.register_buffer("g_idx", torch.arange(self.in_features) // GROUP)
-        self.bias = base.bias
-
-    def dequantised(self) -> torch.Tensor:
-        zeros = unpacked(self.qzeros) + 1
-        return (unpacked(self.qweight.mT).mT - zeros[self.g_idx]) * self.scales[self.g_idx]
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = x @ self.dequantised().to(x)
-        return out if self.bias is None else out + self.bias
-
-
-class AWQ(GPTQ):
-    """4 bits, eight outputs in an int32, in an order of their own."""
-
-    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__(base)
-        numbers, self.scales, zeros = four_bits(base.weight.detach().T)
-        self.qweight, self.qzeros = (packed(self.shuffled(each)) for each in (numbers, zeros))
-
-    def shuffled(self, numbers: torch.Tensor) -> torch.Tensor:
-        return numbers.unflatten(-1, (-1, 8))[..., self.order].flatten(-2)
-
-    def dequantised(self) -> torch.Tensor:
-        numbers, zeros = (
-            unpacked(each).unflatten(-1, (-1, 8))[..., self.order.argsort()].flatten(-2)
-            for each in (self.qweight, self.qzeros)
-        )
-        return (numbers - zeros[self.g_idx]) * self.scales[self.g_idx]
-
-
-class FP8(nn.Module):
-    """8-bit floats with a scale for each block, and inputs that are rounded to 8-bit floats too."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features, self.bias = base.in_features, base.out_features, base.bias
-        blocks = base.weight.detach().unflatten(1, (-1, GROUP))
-        self.register_buffer("weight_scale_inv", blocks.abs().amax(-1, keepdim=True) / 448)
-        whole = (blocks / self.weight_scale_inv).flatten(1)
-        self.weight = nn.Parameter(whole.to(torch.float8_e4m3fn), requires_grad=False)
-
-    def dequantised(self) -> torch.Tensor:
-        return (self.weight.float().unflatten(1, (-1, GROUP)) * self.weight_scale_inv).flatten(1).T
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scale = (x.abs().amax(-1, keepdim=True) / 448).clamp(min=1e-12)
-        out = (x / scale).to(torch.float8_e4m3fn).to(x) * scale @ self.dequantised().to(x)
-        return out if self.bias is None else out + self.bias
-
-
-class Int8(FP8):
-    """8-bit weights, and inputs that are rounded to 127 steps of the largest number of each token."""
-
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__(base)
-        self.weight_scale_inv = base.weight.detach().abs().amax() / 127
-        self.weight = nn.Parameter((base.weight.detach() / self.weight_scale_inv).round().to(torch.int8), False)
-
-    def dequantised(self) -> torch.Tensor:
-        return (self.weight.float() * self.weight_scale_inv).T
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        step = (x.abs().amax(-1, keepdim=True) / 127).clamp(min=1e-12)
-        out = (x / step).round() * step @ self.dequantised().to(x)
-        return out if self.bias is None else out + self.bias
-
-
-def four_bits(weight):
-    """[in out] as numbers from 0 to 15, with the scales and zero points of groups of inputs."""
-    groups = weight.unflatten(0, (-1, GROUP))
-    low, high = groups.amin(1), groups.amax(1)
-    scales = (high - low).clamp(min=1e-6) / 15
-    zeros = (-low / scales).round().clamp(1, 15)
-    numbers = (groups / scales[:, None] + zeros[:, None]).round().clamp(0, 15).flatten(0, 1)
-    return numbers.to(torch.int64), scales, zeros.to(torch.int64)
-
-
-def packed(numbers):
-    """Eight numbers of 4 bits side by side in an int32."""
-    return (numbers.unflatten(-1, (-1, 8)) << NIBBLES).sum(-1).to(torch.int32)
-
-
-def unpacked(table):
-    return ((table.to(torch.int64)[..., None] >> NIBBLES) & 15).flatten(-2)
-
-
-FORMATS = {"gptq": GPTQ, "awq": AWQ, "fp8": FP8, "int8": Int8}
 
 
 def quantised(family, kind):

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from verified import pictured, verified
+from verified import packed, pictured, sensed, verified
 
 from lorgnette.models.families import model_types
-from lorgnette.models.families.verified import page, pictures, table
+from lorgnette.models.families.verified import page, pictures, quantised, senses, table
 
 SAMPLE = {
     "opt": "exact",
@@ -30,12 +30,28 @@ def test_a_sample_of_the_table_holds(kind):
     again = verified(kind)
     assert again.outcome == row.outcome == SAMPLE[kind]
     assert (again.found_by, again.lacks, again.relevance) == (row.found_by, row.lacks, row.relevance)
+    assert again.hybrid == row.hybrid == (kind == "jamba")
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "blip", "kosmos-2"])
 def test_a_sample_of_the_pictures_holds(kind):
     row = next(row for row in pictures() if row.model_type == kind)
     assert pictured(kind) == row
+
+
+@pytest.mark.parametrize("kind", ["vit", "wavlm", "speech2text"])
+def test_a_sample_of_pictures_or_sound_alone_holds(kind):
+    row = next(row for row in senses() if row.model_type == kind)
+    assert sensed(kind) == row
+    assert row.outcome == "exact"
+
+
+@pytest.mark.parametrize("kind", ["GPTQ, 4 bits (by hand)", "FP8 with inputs in FP8 (by hand)"])
+def test_a_sample_of_quantised_weights_holds(kind):
+    row = next(row for row in quantised() if row.model_type == kind)
+    again = packed(kind)
+    assert (again.outcome, again.lacks, again.relevance) == (row.outcome, row.lacks, row.relevance)
+    assert again.outcome == "exact"
 
 
 def test_at_least_twelve_models_of_pictures_are_exact():

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -252,8 +252,9 @@ def _compare_with_eager(
 
     def keep(module: nn.Module, arguments: object, output: object) -> None:
         parts = output[1:] if isinstance(output, tuple) else ()
-        found = [part for part in parts if isinstance(part, Tensor) and part.ndim in (3, 4)][-1:]
-        returned.setdefault(id(module), []).extend(found)
+        found = [part for part in parts if isinstance(part, Tensor) and part.ndim in (3, 4)]
+        # WavLM gives its position bias behind the weights.
+        returned.setdefault(id(module), []).extend((list(filter(_are_weights, found)) or found)[-1:])
 
     try:
         with eager(model), ExitStack() as undo:
@@ -278,9 +279,16 @@ def _compare_with_eager(
             _compare_weights(returned[id(caller)], calls, way, proof)
 
 
+def _are_weights(part: Tensor) -> bool:
+    return bool((part >= 0).all()) and bool((part.sum(-1) <= 1.01).all())
+
+
 def _compare_weights(returned: list[Tensor], calls: list[_Seen], way: Way, proof: Proof) -> None:
     for theirs, call in zip(returned, calls, strict=True):
         theirs = theirs.view(call.numbers.transpose(1, 2).shape).transpose(1, 2)
+        if theirs.shape[2] > 1 and torch.equal(theirs, theirs[:, :, :1].expand_as(theirs)):
+            # The mean over heads, given for each of them (WavLM).
+            call = replace(call, numbers=call.numbers.mean(2, keepdim=True).expand_as(theirs))
         if call.sink:  # some models return the weights with what the sink takes, some without
             theirs = theirs / theirs.sum(-1, keepdim=True) * call.numbers.sum(-1, keepdim=True)
         proof.eager_weights.take(call.differs(theirs), way.name)

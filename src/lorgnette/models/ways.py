@@ -141,6 +141,18 @@ def picture_ways(inputs: Mapping[str, Tensor], sees: Sequence[str]) -> list[Way]
     return found
 
 
+def sense_ways(inputs: Mapping[str, Tensor], tokens: int) -> list[Way]:
+    """The ways to run a model of pictures or sound alone, of which its encoder makes so many tokens: all and one."""
+    found = []
+    for name, texts in (("all inputs", len(next(iter(inputs.values())))), ("one input", 1)):
+        some = {name: tensor[:texts] for name, tensor in inputs.items()}
+        asked = some.get("decoder_input_ids")
+        target = None if asked is None else torch.ones_like(asked, dtype=torch.bool)
+        device = next(iter(some.values())).device
+        found.append(Way(name, some, torch.ones(texts, tokens, dtype=torch.bool, device=device), target))
+    return found
+
+
 def _way(name: str, inputs: Mapping[str, Tensor], target: Tensor | None, cuts: tuple[int, ...] = ()) -> Way:
     ids = inputs["input_ids"]
     source = inputs["attention_mask"].bool() if "attention_mask" in inputs else torch.ones_like(ids, dtype=torch.bool)

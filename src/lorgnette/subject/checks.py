@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
+from lorgnette.attending import Recorder
 from lorgnette.models.linear import EXPLAINED, TOLERANCE, quantisation, rounds
 from lorgnette.models.proof import NOT_FINITE, PRECISE, Largest, Proof, proof_of
 from lorgnette.models.quantised import unexplained, unrounded
 from lorgnette.models.switching import evaluating
-from lorgnette.models.ways import ALONE, Run, picture_ways, ways
+from lorgnette.models.ways import ALONE, Run, picture_ways, sense_ways, ways
 from lorgnette.subject import Subject
 from lorgnette.texts.example import Example
 
@@ -40,12 +41,16 @@ def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[
     sum to one, padding gets nothing, every site seen once: with padding on either side, without, without a mask, with
     one token, with a cache.
 
-    `inputs` with pictures: on these, as they are, with padding on the left, without the pictures, with a cache."""
+    `inputs` with pictures: on these, as they are, with padding on the left, without the pictures, with a cache; of
+    pictures or sounds alone, all of them and one.
+    """
     if inputs is None:
         examples = [Example(f"check {n}", text, target=target) for n, (text, target) in enumerate(TEXTS)]
         found = ways(_telling(subject, subject.encode(examples).inputs))
-    else:
+    elif "input_ids" in inputs:
         found = picture_ways(inputs, subject.anatomy.sees)
+    else:
+        found = sense_ways(inputs, _tokens(subject, inputs))
 
     def run(**inputs: object) -> ModelOutput:
         return subject.model(**inputs, output_hidden_states=True, return_dict=True)
@@ -79,6 +84,14 @@ def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[
         *([Check("every token has a vector", *_vectors(subject))] if subject.has_tokenizer else []),
         Check("ways to run it", True, _ways(proof)),
     ]
+
+
+def _tokens(subject: Subject, inputs: Mapping[str, Tensor]) -> int:
+    """How many tokens the first stack makes of pictures or sounds."""
+    recorder: Recorder[int] = Recorder(lambda call: call.key.shape[2], subject.sites[:1])
+    with torch.no_grad(), subject.tapped(recorder):
+        subject.model(**inputs)
+    return next(iter(recorder.records.values()))
 
 
 def _telling(subject: Subject, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -39,6 +39,10 @@ class Verified:
     """of a model that sees pictures: what its stacks are called"""
     unseen: str = ""
     """what of such a model does not go through transformers' attention interface"""
+    hybrid: bool = False
+    """whether only some of its layers have attention"""
+    tolerance: str = ""
+    """of quantised maps: what the comparison with x · W + b found"""
 
     def plain(self) -> Json:
         return {name: value for name, value in asdict(self).items() if value}
@@ -59,6 +63,16 @@ def table() -> tuple[str, tuple[Verified, ...]]:
 def pictures() -> tuple[Verified, ...]:
     """The rows of models of pictures and text."""
     return _rows(json.loads(FILE.read_text(encoding="utf-8"))["pictures"])
+
+
+def senses() -> tuple[Verified, ...]:
+    """The rows of models of pictures or sound alone."""
+    return _rows(json.loads(FILE.read_text(encoding="utf-8"))["senses"])
+
+
+def quantised() -> tuple[Verified, ...]:
+    """The rows of formats of quantised weights."""
+    return _rows(json.loads(FILE.read_text(encoding="utf-8"))["quantised"])
 
 
 def _rows(plain: list[Json]) -> tuple[Verified, ...]:
@@ -107,17 +121,21 @@ def page() -> str:
         "## Exact",
         "",
         "The layout of a model comes from a record of its family, or from a trial run. What is listed as unavailable "
-        "could not be verified; lenses that need it say so.",
+        "could not be verified; lenses that need it say so. Hybrid: some layers of the tiny model have "
+        "no attention; `lorgnette check`, the facts of a subject and the notes of every result say which have, by the "
+        "model's own layer numbers.",
         "",
-        "| model type | layout from | equals eager weights | unavailable | heads can be removed | relevance |",
-        "|---|---|---|---|---|---|",
+        "| model type | layout from | hybrid | equals eager weights | unavailable | heads can be removed | relevance |",
+        "|---|---|---|---|---|---|---|",
         *(
-            f"| `{row.model_type}` | {row.found_by} | {_yes(row.eager)} | {row.left_out} | {_yes(row.prunes)} | "
-            f"{_yes(row.relevance)} |"
+            f"| `{row.model_type}` | {row.found_by} | {_yes(row.hybrid)} | {_yes(row.eager)} | "
+            f"{row.left_out} | {_yes(row.prunes)} | {_yes(row.relevance)} |"
             for row in exact
         ),
         "",
         *_pictures(),
+        *_senses(),
+        *_quantised(),
         "## Refused",
         "",
         "| model type | why |",
@@ -154,6 +172,48 @@ def _pictures() -> list[str]:
         "| model type | why it is refused |",
         "|---|---|",
         *(f"| `{row.model_type}` | {_cell(row.why)} |" for row in others),
+        "",
+    ]
+
+
+def _senses() -> list[str]:
+    """The section of models of pictures or sound alone."""
+    return [
+        "## Pictures or sound alone",
+        "",
+        "Run on noise, in float64; the inputs and how to make batches of them are on "
+        "[a page of their own](pictures-and-sound.md). Weights equal those of eager attention where it returns them; "
+        "of WavLM, which returns the mean over its heads, the mean does.",
+        "",
+        "| model | outcome | stacks | unavailable |",
+        "|---|---|---|---|",
+        *(
+            f"| {row.model_type} | {row.outcome} | {', '.join(row.stacks)} | {row.left_out or _cell(row.why)} |"
+            for row in senses()
+        ),
+        "",
+    ]
+
+
+def _quantised() -> list[str]:
+    """The section of formats of quantised weights."""
+    return [
+        "## Quantised weights",
+        "",
+        "A tiny Llama whose linear maps are packed in each format, on a CPU. Weights, entropy, ablation, patching and "
+        "generation need no weight matrices. Norms, circuits and relevance take the matrices that the packed numbers "
+        "stand for; on real inputs, `check` compares x · W + b with what the map gave. Where a map rounds its inputs "
+        "too, they may differ by 1.5 times the standard deviation of this rounding; where rounding stops gradients, "
+        "relevance, gradients and importance are refused by name. GPTQ, AWQ, FP8 and one int8 are layers in the layout "
+        "of these formats, packed by the tests, because their packages need a GPU; the others are real.",
+        "",
+        "| format | outcome | x · W + b | unavailable | relevance |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {row.model_type} | {row.outcome} | {row.tolerance or _cell(row.why)} | {row.left_out} | "
+            f"{_yes(row.relevance)} |"
+            for row in quantised()
+        ),
         "",
     ]
 
