@@ -301,12 +301,11 @@ class Geometry(CentredLens):
         for name, cells in states.items():
             dims = (*at_states.dims[:2], axes.MODEL)[: cells.ndim]
             variables[name] = _variable(name, dims, _on_stacks(cells, at_states.stacks, stacks))
-        for moments in (self.of_parts, self.states_of_parts) if self.parts else ():
-            for name, array in moments.arrays().items():
-                cells = _on_stacks(array.values, moments.places.stacks, stacks)
-                variables[name] = xr.Variable(
-                    array.dims, cells, array.attrs | {"description": _DESCRIPTIONS.get(name, "")}
-                )
+        for of_parts in (self.of_parts, self.states_of_parts) if self.parts else ():
+            for name, array in of_parts.arrays().items():
+                cells = _on_stacks(array.values, [str(stack) for stack in array[axes.STACK].values], stacks)
+                about = array.attrs | {"description": _DESCRIPTIONS.get(name, "")}
+                variables[name] = xr.Variable(array.dims, cells, about)
         variables |= self._apart(stacks)
         labels = self.by_head.labels({axes.VECTORS: VECTORS} | ({axes.CATEGORY: self.parts} if self.parts else {}))
         labels |= {axes.STACK: stacks, axes.STATE: at_states.labels()[axes.STATE]}
