@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tiny import subject as tiny_subject
 
 from lorgnette.attending.band import Band, BandMask
 from lorgnette.attending.scores import Scores, dense, per_query_head, softmax
@@ -137,3 +138,25 @@ def test_weights_of_drawn_pairs():
     assert torch.equal(
         pair_kernels.weighed(TokenPairs(*index, number, number), grouped, log_sum.float(), norms)[1], mine[1]
     )
+
+
+def test_a_token_that_sees_itself_alone_gets_exactly_nothing_from_others(monkeypatch):
+    """The first of a causal text: what is left of total − own would be rounding."""
+    import lorgnette as lo
+    from lorgnette.attending import Call
+
+    watched, launched, own_norms = tiny_subject("llama"), [], kernels.own_norms
+    watched.model.to(DEVICE, torch.float32)
+
+    def rounded_as_on_a_gpu(total, *given):
+        launched.append(total)
+        return own_norms(total * (1 + 1e-6), *given)
+
+    monkeypatch.setattr(kernels, "own_norms", rounded_as_on_a_gpu)
+    monkeypatch.setattr(Call, "kernels", lambda self, wanted: rows)
+    data = lo.look(watched, ["the cat sat"], "norms:sample=0", progress=False)["norms"].data
+    assert launched
+    for ratio in ("attn_n", "attn_res_n", "attn_res_ln_n"):
+        lowest, count = (data[name].sel(ratio=ratio).values for name in ("mixing_min", "mixing_min_count"))
+        assert (lowest[count > 0] == 0).all()
+    assert (data.mixing_min_count.sel(ratio="attn_n") > 0).all()
