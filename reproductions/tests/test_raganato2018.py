@@ -148,7 +148,11 @@ def test_layers_leave_the_embeddings_out():
     data = probe(cells, "upos")
     gap = less(best_layer(data, [1, 2]), best_layer(data, [3]))
     assert gap.value == pytest.approx(0.1)
-    assert gap.high - gap.value == pytest.approx(gap.value - gap.low) == pytest.approx(1.96 * 0.01 * 2**0.5)
+    assert (
+        gap.high - gap.value
+        == pytest.approx(gap.value - gap.low)
+        == pytest.approx(scipy.stats.norm.ppf(0.975) * 0.01 * 2**0.5)
+    )
 
 
 def test_heads_that_follow_a_pattern_by_hand():
