@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lorgnette as lo
-from lorgnette.constraints import Interval, NotEmpty, OneOf, Seed, Share, check, expected, fits
+from lorgnette.constraints import Interval, NotEmpty, OneOf, Seed, Share, check, checked, expected, fits
 from lorgnette.errors import UserError
 from lorgnette.lens.options import parameters
 
@@ -80,3 +80,22 @@ def test_a_lens_whose_types_cannot_be_read_is_built_all_the_same():
         def compute(self): ...
 
     assert Foreign(2).made_with == {"what": 2}
+
+
+def test_a_checked_function_names_the_argument_that_does_not_fit():
+    @checked
+    def drawn(layer: int, *, stack: str | None = None, where: "Path | None" = None, **selection: int) -> tuple:
+        """What is drawn."""
+        return layer, stack, where, selection
+
+    assert drawn(np.int64(2), stack="encoder", where=3, head=1) == (2, "encoder", 3, {"head": 1})  # quotes are not read
+    assert drawn.__doc__ == "What is drawn."
+    for given, named, said in (
+        ((True,), {}, "layer must be a whole number"),
+        ((), {"layer": 1, "stack": 0}, "stack must be a word or None"),
+        ((1,), {"head": "x"}, "head must be a whole number"),
+    ):
+        with pytest.raises(UserError, match=said):
+            drawn(*given, **named)
+    with pytest.raises(TypeError, match="layer"):
+        drawn()

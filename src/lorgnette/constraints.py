@@ -5,16 +5,19 @@
     shares: Annotated[Sequence[Annotated[float, Interval(0, 1, "neither")]], NotEmpty()] = (0.25, 0.5)
 
 `check` refuses a value that does not fit, and `expected` says in words what fits: in error messages and in help.
+`checked` does so for all arguments of a function.
 """
 
+import inspect
 import math
 import operator
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from lorgnette.errors import UserError, listed, near, shown
 
@@ -72,6 +75,28 @@ def check(value: object, annotation: object, name: str) -> None:
     """Refuse a value that its annotation excludes; `name` is the option as the user knows it."""
     if not fits(value, annotation):
         raise UserError(f"{name} must be {expected(annotation)}. Got {shown(value)} instead.{_hint(value, annotation)}")
+
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+def checked(function: Callable[Given, Answer]) -> Callable[Given, Answer]:
+    """The function, with arguments that their annotations exclude refused by name; quoted annotations are not read."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def called(*given: Given.args, **named: Given.kwargs) -> Answer:
+        for name, value in signature.bind(*given, **named).arguments.items():
+            parameter = signature.parameters[name]
+            if parameter.annotation is inspect.Parameter.empty:
+                continue
+            each = value if parameter.kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+            for key, one in each.items():
+                check(one, parameter.annotation, key)
+        return function(*given, **named)
+
+    return called
 
 
 def _hint(value: object, annotation: object) -> str:
@@ -146,7 +171,9 @@ def expected(annotation: object, *, as_text: bool = False) -> str:
     return _either(dict.fromkeys(said))
 
 
-_WORDS: dict[object, str] = {int: "a whole number", float: "a number", str: "a word", Path: "a path"}
+_WORDS: dict[object, str] = {
+    int: "a whole number", float: "a number", str: "a word", Path: "a path", os.PathLike[str]: "a path",
+}  # fmt: skip
 _SEVERAL: dict[object, str] = {int: "whole numbers", float: "numbers", str: "words"}
 
 

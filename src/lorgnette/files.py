@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, shown
 
 try:
     import fcntl
@@ -25,6 +25,8 @@ except ImportError:  # Windows: nothing is locked, and nothing that may belong t
 
 def real(path: str | os.PathLike[str]) -> Path:
     """The path without links and dots: what is written beside it lies on its own disk, and it has a name."""
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"A path is a string or a Path. Got {shown(path)} instead.")
     resolved = Path(os.path.realpath(path))
     if not resolved.name:
         raise UserError(f"{path} is the root of the disk: choose a path inside it.")

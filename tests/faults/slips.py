@@ -31,6 +31,17 @@ import lorgnette as lo
         (lambda: lo.explain(gpt2(), "a b", "attnlrp", target={}), "The target .* is no token"),
         (lambda: lo.paths(gpt2(), "a b", count=0), "count must be a whole number"),
         (lambda: lo.paths(gpt2().model, "a b"), "paths takes a Subject"),
+        (lambda: bert().trace("a b").head(1.5, 1), "layer must be a whole number"),
+        (lambda: bert().trace("a b").words(stack="decoder"), "has no stack 'decoder'.* It has encoder"),
+        (lambda: bert().trace("a b")[3], "name must be a word"),
+        (lambda: bert().trace("a b").save(None), "path must be a word or a path"),
+        (lambda: lo.look(bert(), TEXTS[:2], "weights", progress=False)["norms"], "no result 'norms'"),
+        (lambda: lo.Corpus.of(TEXTS), "takes Examples of texts, not 'The cat sat"),
+        (lambda: lo.corpus(TEXTS).shuffled("x"), "seed must be a whole number"),
+        (lambda: lo.corpus(TEXTS).take(None), "n must be a whole number"),
+        (lambda: lo.Results.load(None), "folder must be a word or a path"),
+        (lambda: bert().check({}), "inputs have no tensors"),
+        (lambda: lo.Report(lo.look(bert(), TEXTS[:2], "weights", progress=False), examples=["x"]), "examples, of one"),
     ],
 )  # fmt: skip
 def test_slips_get_one_line(call, message):

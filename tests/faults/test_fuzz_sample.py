@@ -57,6 +57,29 @@ def test_every_function_gets_hostile_values(place):
     assert functions - called == NOT_CALLED.keys()
 
 
+OF_OUR_OBJECTS = {
+    "Trace.compared", "Trace.of", "Trace.of_without", "Trace.over", "Trace.matrix", "Trace.overlay", "Comparison.of",
+    "Corpus.some", "Corpus.identify", "Plot.below_each_other",
+}  # fmt: skip
+"""Methods whose arguments are objects that Lorgnette itself makes; an overlay needs a picture."""
+BEHIND = {"known_stack": "Trace.pieces", "tokens": "Trace.pieces", "placed": "Attention[]", "get": "Results[]"}
+"""Methods that others call with what they are given."""
+
+
+def test_every_method_of_an_answer_gets_hostile_values(place):
+    answers = (lo.Trace, lo.Attention, lo.Result, lo.Results, lo.Explanation, lo.Sources, lo.Corpus, lo.Plot, lo.Report,
+               lo.Comparison, lo.Views, lo.Shard)  # fmt: skip
+    methods = {
+        f"{kind.__name__}.{name}"
+        for kind in answers
+        for name, method in inspect.getmembers(kind, lambda each: inspect.isfunction(each) or inspect.ismethod(each))
+        if not name.startswith("_") and set(inspect.signature(method).parameters) - {"self", "cls"}
+    }
+    called = set(calls.functions(place))
+    assert set(BEHIND.values()) <= called
+    assert {name for name in methods - called if name.split(".")[1] not in BEHIND} == OF_OUR_OBJECTS
+
+
 def test_slips_get_one_line():
     """`slips.py`, as a user would meet it: without beartype."""
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-W", "ignore:Module already imported"]

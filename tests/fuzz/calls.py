@@ -5,7 +5,6 @@ import tempfile
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from tiny import EXAMPLES, TEXTS
 from torch import Tensor
 
 import lorgnette as lo
+from fuzz.function import CORPUS, HEAD, MODEL, Function
+from fuzz.methods import methods
 from fuzz.place import Place
 from fuzz.trial import Call
 
@@ -32,17 +33,6 @@ def cases(place: Place) -> st.SearchStrategy[Call]:
 
 
 # --- one argument of a right call is replaced -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function with arguments that are right, and for each argument the words by which a message may name it."""
-
-    call: Callable[..., Any]
-    right: dict[str, Any]
-    names: dict[str, tuple[str, ...]]
-    of: Callable[..., Any]
-    """whose annotations say which values are right"""
 
 
 class Odd:
@@ -59,19 +49,13 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-HEAD = ("head", "stack", "whole number", "factor")
-MODEL = ("Subject", "model", "anatomy", "family")
-CORPUS = ("corpus", "text", "split", "column", "data set")
-"""Words by which a message may name a head, a model, texts."""
-
-
 @cache
 def functions(place: Place) -> dict[str, Function]:
     subject = place.subjects["bert"]
     inputs = dict(subject.tokenizer(SOME, padding=True, return_tensors="pt"))
     return {
         **_of_passes(subject, inputs), **_of_interventions(subject.model, inputs), **_of_texts(subject),
-        **_of_subjects(place, subject), **_of_prompts(place), **_of_results(subject),
+        **_of_subjects(place, subject), **_of_prompts(place), **_of_results(subject), **methods(place),
     }  # fmt: skip
 
 

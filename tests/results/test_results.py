@@ -233,7 +233,7 @@ def test_results_folder_round_trip(tmp_path):
     assert dict(back) == dict(results)
     assert back.to_dataframe().groupby("lens").entropy.mean().to_dict() == {"norms": 2.0, "weights": 0.25}
     assert os.listdir(tmp_path) == ["run"]
-    with pytest.raises(KeyError, match="there are weights, norms"):
+    with pytest.raises(KeyError, match="There are: weights, norms"):
         back["geometry"]
     with pytest.raises(UserError, match="Two results"):
         Results([simple(), simple()])

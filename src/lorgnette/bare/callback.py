@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from lorgnette.axes import HEAD, Selected
+from lorgnette.constraints import checked
 from lorgnette.display import plot_of
 from lorgnette.errors import UserError, shown, whole_number
 from lorgnette.looking.look import look
@@ -100,6 +101,7 @@ class LensCallback(TrainerCallback):
         if state.global_step not in self.results:
             self._look(state.global_step, given)
 
+    @checked
     def by_step(self, lens: str) -> xr.Dataset:
         """The results of a lens with a leading step axis."""
         steps = [step for step, results in self.results.items() if lens in results]
@@ -107,6 +109,7 @@ class LensCallback(TrainerCallback):
             raise UserError(f"There is no result of {lens!r} yet. This callback has: {', '.join(self.lenses)}.")
         return with_steps({step: self.results[step][lens].data for step in steps}, lens)
 
+    @checked
     def plot(self, lens: str, variable: str, **selection: Selected) -> "Plot":
         """A variable over training steps, one line per layer: `callback.plot("weights", "entropy").save("x.svg")`."""
         return plot_of(self, lens, variable, **selection)

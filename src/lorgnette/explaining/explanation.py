@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Site
+from lorgnette.constraints import checked
 from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import Tokens
@@ -86,6 +87,7 @@ class Explanation(Facts):
         assert isinstance(out, Tensor)
         return out if self.biases is None else out + self.biases
 
+    @checked
     def words(self, tokens: Tokens | None = None, target: bool = False) -> list[Float[Tensor, " word"]]:
         """Relevance of each word of each text: the sum over its tokens; special tokens are excluded.
 
@@ -97,13 +99,14 @@ class Explanation(Facts):
             raise UserError("say which tokens: words(batch.source), or words(batch.target, target=True).")
         scores = self.target_tokens if target else self.tokens
         if scores is None:
-            raise ValueError("this explanation has no target tokens")
+            raise UserError("This explanation has no target tokens: the model does not translate.")
         out = []
         for row, word, words in zip(scores, tokens.word, tokens.words, strict=True):
             in_word = word >= 0
             out.append(row.new_zeros(len(words)).index_add(0, word[in_word], row[in_word]))
         return out
 
+    @checked
     def to_dataframe(self, target: Tokens | None = None) -> "pd.DataFrame":
         """A row per token: text, what is explained of it, side, token, piece, word (empty for specials), relevance.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import altair as alt
 
+from lorgnette.constraints import checked
 from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, near
 from lorgnette.figures.drawing import FORMATS, drawn, inline_svg, renderer
@@ -33,6 +34,7 @@ class Plot(NotebookDisplay):
     def __repr__(self) -> str:
         return f"Plot({self.title!r})"
 
+    @checked
     def save(self, path: str | os.PathLike[str], *, width: str | int | float | None = None) -> Path:
         """Write the file atomically; its suffix determines the format.
 

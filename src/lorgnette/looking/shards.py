@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lorgnette import __version__
+from lorgnette.constraints import checked
 from lorgnette.errors import UserError, reason
 from lorgnette.files import folder_written_whole, recover
 from lorgnette.lens.base import Lens
@@ -172,6 +173,7 @@ class Shard:
             "sha256": self.digest,
         }
 
+    @checked
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write it to a folder, whole or not at all; a folder with anything else is refused."""
         refuse_other(folder, self.look, self.share, self.parts)
@@ -180,6 +182,7 @@ class Shard:
             (partial / HEADER).write_text(json.dumps(self.about, indent=1), encoding="utf-8")
 
     @staticmethod
+    @checked
     def open(folder: str | os.PathLike[str]) -> "Shard":
         """Open a folder by its header; the states are read when they are needed."""
         folder = Path(folder)

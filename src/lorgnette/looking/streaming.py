@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from lorgnette import axes
-from lorgnette.constraints import Interval, Seed, Share, check
+from lorgnette.constraints import Interval, Seed, Share, check, checked
 from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
@@ -73,6 +73,7 @@ class StreamingHeads(Facts):
             return Estimate(0.0, 0.0, self.texts[1])
         return self._estimate("change", {CHOICE: LEAST, COUNT: self.chosen})
 
+    @checked
     def saved(self, tokens: int) -> float:
         """The share of the cache of keys and values that is saved for a text of so many tokens."""
         return self.chosen / len(self.needs) * max(0.0, 1 - self.stream.size / max(1, tokens))

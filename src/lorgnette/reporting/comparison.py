@@ -13,6 +13,7 @@ import xarray as xr
 from lorgnette import errors
 from lorgnette import lens as lenses
 from lorgnette.axes import HEAD, LAYER, STATE
+from lorgnette.constraints import checked
 from lorgnette.figures.cells import said, shown
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals, heads, written
@@ -122,6 +123,7 @@ class Comparison:
         part = SubjectPart("s1", " and ".join(self.names), origins, chapters, heads, whole_model=whole)
         return rendered("page.html", title=f"What differs between {self.names[0]} and {self.names[1]}", subjects=[part])
 
+    @checked
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the page atomically."""
         html = self.html()

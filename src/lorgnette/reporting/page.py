@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lorgnette import lens as lenses
-from lorgnette.constraints import check
+from lorgnette.constraints import check, checked
 from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, near, shown
 from lorgnette.figures.cells import number, weight
@@ -161,6 +161,7 @@ class Report(NotebookDisplay):
         parts = [self._part(f"s{place}", name) for place, name in enumerate(names, 1)]
         return rendered("page.html", title=self.title, subjects=parts, views=any(part.examples for part in parts))
 
+    @checked
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the page atomically."""
         html = self.html()
@@ -272,9 +273,10 @@ def _examples(source: Source, named: Mapping[str, Results], given: Examples | No
             return {}
         name, results = next(iter(named.items()))
         return {name: saved_examples(source, next(iter(results.values())).provenance.weights_hash)}
-    if not isinstance(given, Mapping):
-        return {next(iter(named)): [dict(document) for document in given]}
-    return {name: [dict(document) for document in documents] for name, documents in given.items()}
+    by_subject = given if isinstance(given, Mapping) else {next(iter(named)): given}
+    for documents in by_subject.values():
+        check(documents, Sequence[Mapping], "examples, of one subject,")
+    return {name: [dict(document) for document in documents] for name, documents in by_subject.items()}
 
 
 MOST_FIGURES, MOST_FINDINGS = 2, 2

@@ -11,8 +11,9 @@ import numpy as np
 import xarray as xr
 
 from lorgnette import axes
+from lorgnette.constraints import checked
 from lorgnette.display import NotebookDisplay, plot_of
-from lorgnette.errors import UserError, optional, reason
+from lorgnette.errors import UserError, near, optional, reason, shown
 from lorgnette.files import folder_written_whole, written_whole
 from lorgnette.results import schema
 from lorgnette.results.folder import (
@@ -87,10 +88,12 @@ class Result(NotebookDisplay):
         """One variable: `result["entropy"].data`, `.to_dataframe()`, `.plot()`."""
         return ResultVariable(self, next(name for name in self._chosen(variable) if name == variable))
 
+    @checked
     def plot(self, variable: str | None = None, **selection: axes.Selected) -> "Plot":
         """The figures of the report, or one variable; `plot("mass", category="cls").save("a.pdf")` selects by label."""
         return plot_of(self, variable, **selection)
 
+    @checked
     def to_dataframe(self, variable: str | None = None) -> "pd.DataFrame":
         """A data frame with one row per cell and one column per coordinate and variable.
 
@@ -124,6 +127,7 @@ class Result(NotebookDisplay):
         return json.dumps(document, allow_nan=False) + "\n"
 
     @classmethod
+    @checked
     def from_json(cls, text: str, *, source: str = "The text") -> "Result":
         document = parsed(text, source, _FORMAT)
         try:
@@ -134,6 +138,7 @@ class Result(NotebookDisplay):
         except _DAMAGED as error:
             raise UserError(f"{source} is a damaged result ({reason(error)}). Run look again.") from error
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write .json (everything), or .csv or .parquet (the table of `to_dataframe`), atomically."""
         path = Path(path)
@@ -156,12 +161,20 @@ class Result(NotebookDisplay):
         pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), **origin}), path)
 
     @classmethod
+    @checked
     def load(cls, path: str | os.PathLike[str]) -> "Result":
         """Load a .json file that `save` wrote; tables are incomplete and cannot be loaded."""
         path = Path(path)
         if path.suffix != ".json":
             raise UserError(f"Cannot load a result from {path.name!r}: only .json holds everything.")
         return cls.from_json(read(path), source=str(path))
+
+
+class NoResult(UserError, KeyError):
+    """No result has this name; mappings raise a KeyError."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError would quote it
 
 
 class Results(NotebookDisplay, Mapping[str, Result]):
@@ -187,8 +200,11 @@ class Results(NotebookDisplay, Mapping[str, Result]):
             self._results[name] = result
 
     def __getitem__(self, name: str) -> Result:
-        if name not in self._results:
-            raise KeyError(f"no result {name!r}; there are {', '.join(self._results) or 'none'}")
+        if not isinstance(name, str) or name not in self._results:
+            raise NoResult(
+                f"There is no result {shown(name)}.{near(str(name), self._results)} There are: "
+                f"{', '.join(self._results) or 'none'}."
+            )
         return self._results[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -209,6 +225,7 @@ class Results(NotebookDisplay, Mapping[str, Result]):
             frame.insert(0, "lens", name)
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
+    @checked
     def texts(self, lens: str | None = None, variable: str | None = None) -> "pd.DataFrame":
         """The numbers of each text, one row per text and cell: lens, text, variable, axes, value, weight.
 
@@ -217,6 +234,7 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         """
         return self.text_numbers.frame(lens, variable)
 
+    @checked
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the folder atomically; a folder that holds anything but results is refused."""
         for name in self:
@@ -235,6 +253,7 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         return Path(folder)
 
     @classmethod
+    @checked
     def load(cls, folder: str | os.PathLike[str]) -> "Results":
         folder = Path(folder)
         if not folder.is_dir():

@@ -28,7 +28,7 @@ def by_part(trace: Trace, measure: str = "weights", *, stack: str | None = None)
     """
     if measure not in MEASURES:
         raise UserError(f"Parts can be measured by {' or '.join(MEASURES)}. Got {measure!r} instead.")
-    name = stack or trace.stacks[0]
+    name = trace.stacks[0] if stack is None else trace.known_stack(stack)
     queries, keys = trace.tokens(name)
     sides = [tokens.part_names() or ["text"] * len(tokens.pieces[0]) for tokens in (queries, keys)]
     names = [list(dict.fromkeys(part or REST for part in side)) for side in sides]

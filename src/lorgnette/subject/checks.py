@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from lorgnette.attending import Recorder
+from lorgnette.errors import UserError
 from lorgnette.models.linear import EXPLAINED, TOLERANCE, quantisation, rounds
 from lorgnette.models.proof import NOT_FINITE, PRECISE, Largest, Proof, proof_of
 from lorgnette.models.quantised import unexplained, unrounded
@@ -47,6 +48,8 @@ def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[
     if inputs is None:
         examples = [Example(f"check {n}", text, target=target) for n, (text, target) in enumerate(TEXTS)]
         found = ways(_telling(subject, subject.encode(examples).inputs))
+    elif not any(isinstance(each, Tensor) for each in inputs.values()):
+        raise UserError("inputs have no tensors: pass what the model's processor made of two texts or more.")
     elif "input_ids" in inputs:
         found = picture_ways(inputs, subject.anatomy.sees)
     else:

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from lorgnette.attending import Site
+from lorgnette.constraints import check, checked
 from lorgnette.errors import UserError, near
 from lorgnette.subject import Subject
 
@@ -34,6 +35,7 @@ class RecordedPass:
         """All names of one layer that can be indexed: `encoder.1.weights`, …"""
         return tuple(f"{site.name}.{site.layer + 1}.{part}" for site in self.sites for part in self.stored)
 
+    @checked
     def placed(self, name: str) -> tuple[list[Site], str]:
         """The sites that a name means, one if it has a layer, and the part."""
         *where, part = name.split(".")
@@ -49,6 +51,18 @@ class RecordedPass:
                 f"{self.names()[0]}, …"
             )
         return sites, part
+
+    def known_stack(self, stack: str | None) -> str:
+        """The stack of this name; None is the only one."""
+        if stack is None:
+            return self.only_stack()
+        check(stack, str, "stack")
+        if stack not in self.stacks:
+            raise UserError(
+                f"{self.subject.name!r} has no stack {stack!r}.{near(stack, self.stacks)} It has "
+                f"{', '.join(self.stacks)}."
+            )
+        return stack
 
     def only_stack(self) -> str:
         """The stack that is meant if none is named."""

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from transformers.utils import ModelOutput
 
 from lorgnette.attending import Site, Tap
+from lorgnette.constraints import checked
 from lorgnette.display import Facts
 from lorgnette.errors import UserError, optional, shown
 from lorgnette.models.anatomy import Anatomy, AttentionSite
@@ -342,6 +343,7 @@ class Subject(Facts):
         example = text if isinstance(text, Example) else self.example(text, pair, target=target, image=image)
         return traced(self, example, without, generate)
 
+    @checked
     def check(self, inputs: Mapping[str, torch.Tensor] | None = None) -> "list[Check]":
         """Verify on every way to run the model that attention is captured exactly; see `lorgnette.subject.checks`.
 

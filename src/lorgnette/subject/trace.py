@@ -16,6 +16,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Site, Tap
 from lorgnette.attending.recorder import PARTS
 from lorgnette.attending.words import to_words
+from lorgnette.constraints import checked
 from lorgnette.display import NotebookDisplay, overlay_of, page_of, plot_of
 from lorgnette.errors import UserError
 from lorgnette.free_memory import free_memory
@@ -149,7 +150,8 @@ class Trace(NotebookDisplay, RecordedPass):
 
     def tokens(self, stack: str | None = None) -> tuple[Tokens, Tokens]:
         """The query side and the key side of a stack."""
-        site = next(site for site in self.calls if site.name == (stack or self.only_stack()))
+        chosen = self.known_stack(stack)
+        site = next(site for site in self.calls if site.name == chosen)
         return self.batch.queries(site), self.batch.keys(site)
 
     def pieces(self, stack: str | None = None) -> tuple[str, ...]:
@@ -182,9 +184,10 @@ class Trace(NotebookDisplay, RecordedPass):
         shares = logits[0].float().sigmoid() if together else logits[0].float().softmax(-1)
         return dict(zip(labels, shares.tolist(), strict=True))
 
+    @checked
     def data(self, part: str = "weights", *, stack: str | None = None, words: bool = False) -> xr.DataArray:
         """All layers of one stack as a labelled array; `words` only for weights."""
-        stack = stack or self.only_stack()
+        stack = self.known_stack(stack)
         if words and part != "weights":
             raise UserError(f"Only weights can be aggregated to words, not {part!r}.")
         tensor = self._between_words(stack) if words else self[f"{stack}.{part}"]
@@ -204,13 +207,14 @@ class Trace(NotebookDisplay, RecordedPass):
                 array = array.assign_coords({axis: range(len(labels)), f"{axis}_text": (axis, list(labels))})
         return array
 
+    @checked
     def head(self, layer: int, head: int, *, stack: str | None = None, words: bool = False) -> xr.DataArray:
         """[query key]: the weights of one head, without computing those of any other.
 
         >>> subject.trace("the cat sat").head(2, 3).sizes
         Frozen({'query': 5, 'key': 5})
         """
-        stack = stack or self.only_stack()
+        stack = self.known_stack(stack)
         sites = [site for site in self.subject.sites if site.name == stack]
         heads = max(self.subject.anatomy[site].total for site in sites)
         layers = 1 + max(site.layer for site in sites)
@@ -258,6 +262,7 @@ class Trace(NotebookDisplay, RecordedPass):
         queries, keys = self.tokens(stack)
         return (queries.units().labels, keys.units().labels) if words else (queries.pieces[0], keys.pieces[0])
 
+    @checked
     def by_part(self, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
         """[layer head query_part key_part]: attention between the parts of the text, by weights or norms."""
         from lorgnette.subject.by_part import by_part
@@ -269,10 +274,12 @@ class Trace(NotebookDisplay, RecordedPass):
         named = {part: part if part in ("weights", "context") else f"{part}_vector" for part in PARTS}
         return xr.Dataset({name: self.data(part, stack=stack) for part, name in named.items()})
 
+    @checked
     def plot(self, layer: int, head: int, *, stack: str | None = None, words: bool = True) -> "Plot":
         """One head's weights, queries in rows and keys in columns: `trace.plot(3, 7).save("head.svg")`."""
         return plot_of(self, layer, head, stack=stack, words=words)
 
+    @checked
     def overlay(
         self,
         layer: int,
@@ -291,6 +298,7 @@ class Trace(NotebookDisplay, RecordedPass):
         """  # fmt: skip
         return overlay_of(self, layer, head, query=query, measure=measure, stack=stack, table=table)
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> Path:
         """All views of the text as one page that needs no network; `trace.show()` draws them in a notebook."""
         return page_of(self, path)

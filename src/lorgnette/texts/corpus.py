@@ -2,14 +2,16 @@
 
 import hashlib
 import heapq
+import operator
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import Any
 
+from lorgnette.constraints import check, checked
 from lorgnette.display import Facts
-from lorgnette.errors import UserError
+from lorgnette.errors import UserError, listed, shown
 from lorgnette.texts.example import Example
 from lorgnette.types import Json
 
@@ -114,6 +116,7 @@ class Corpus(Facts):
         """Its fingerprint from those of all its parts, which other processes have read."""
         self._fingerprint = joined_fingerprint(parts, self.name, self.split)
 
+    @checked
     def take(self, n: int) -> "Corpus":
         """The first n examples (all of them when there are fewer)."""
         return Corpus(**self._taken(n))._at_most(n)
@@ -122,13 +125,15 @@ class Corpus(Facts):
         self.most = n
         return self
 
+    @checked
     def shuffled(self, seed: int) -> "Corpus":
         """The examples in an order drawn from `seed`.
 
         Iterating holds all the examples in memory; `shuffled(seed).take(n)` holds n.
         """
-        return _Shuffled(self, seed)
+        return _Shuffled(self, operator.index(seed))
 
+    @checked
     def named(self, name: str) -> "Corpus":
         """The same examples with another name."""
         fields = self._derived(lambda: self, f"named {name}")
@@ -154,10 +159,17 @@ class Corpus(Facts):
     @staticmethod
     def of(examples: Iterable[Example], *, name: str = "examples", labels: Labels = None) -> "SizedCorpus":
         """A corpus of examples already in memory."""
-        stored = tuple(examples)
+        check(name, str, "name")
+        check(labels, Labels, "labels")
+        given = listed(examples)
+        wrong = [examples] if given is None else [one for one in given if not isinstance(one, Example)]
+        if wrong:
+            raise UserError(f"Corpus.of takes Examples of texts, not {shown(wrong[0])}. lo.corpus makes them of texts.")
+        stored = tuple(one for one in given or () if isinstance(one, Example))
         return SizedCorpus(name, lambda: stored, labels=labels, size=len(stored))
 
     @staticmethod
+    @checked
     def from_dataset(dataset: Any, *, name: str | None = None, **columns: Any) -> "Corpus":
         """A corpus of a `datasets.Dataset`, an `IterableDataset`, or any re-iterable of dicts, texts or examples.
 
@@ -179,9 +191,11 @@ class SizedCorpus(Corpus):
     def __len__(self) -> int:
         return self._size
 
+    @checked
     def take(self, n: int) -> "SizedCorpus":
         return SizedCorpus(**self._taken(n), size=min(n, self._size))
 
+    @checked
     def named(self, name: str) -> "SizedCorpus":
         fields = self._derived(lambda: self, f"named {name}")
         return SizedCorpus(**{**fields, "name": name, "some": self.some}, size=self._size)
@@ -205,6 +219,7 @@ class _Shuffled(Corpus):
     def _first(self, n: int) -> Iterator[Example]:
         return (example for _, _, example in heapq.nsmallest(n, self._keyed(), key=lambda keyed: keyed[:2]))
 
+    @checked
     def take(self, n: int) -> Corpus:
         return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))._at_most(n)
 

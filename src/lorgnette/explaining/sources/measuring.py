@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Site
+from lorgnette.constraints import checked
 from lorgnette.display import NotebookDisplay, plot_of, sources_page_of
 from lorgnette.errors import UserError, listed, shown
 from lorgnette.explaining.backward import EVEN, relevance_by_part
@@ -90,10 +91,11 @@ class Sources(NotebookDisplay):
         frame = self.data[list(_DESCRIPTIONS)].to_dataframe().reset_index()
         return frame.rename(columns={axes.SOURCE: "part"})[["part", *_DESCRIPTIONS]]
 
+    @checked
     def heads(self, signal: str = "attention", part: str | None = None) -> xr.DataArray:
         """[layer head source], or [layer head] of one part: its attention, norm or relevance at every head."""
         if signal not in SIGNALS:
-            raise UserError(f"Heads have {', '.join(SIGNALS)} of each part. Got {shown(signal)} instead.")
+            raise UserError(f"The signals of heads are {', '.join(SIGNALS)}. Got {shown(signal)} instead.")
         array = self.data[f"head_{signal}"]
         if part is None:
             return array
@@ -105,6 +107,7 @@ class Sources(NotebookDisplay):
         """What the answer loses without each part, beside attention, norm and relevance: `.save("sources.svg")`."""
         return plot_of(self)
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> Path:
         """The figure, the table and the prompt as one page that needs no network."""
         return sources_page_of(self, path)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lorgnette.constraints import checked
 from lorgnette.display import NotebookDisplay
 from lorgnette.errors import UserError, shown
 from lorgnette.reporting.views.pack import FORMAT, VERSION, deflated, floats, root_bytes
@@ -35,6 +36,7 @@ class Views(NotebookDisplay):
         name = self.document["model"] or stack["name"]
         return f"Views({name!r}: {stack['layers']} layers of {stack['heads']} heads)"
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write one page that needs no network, atomically."""
         return write_page(self.document, path)
