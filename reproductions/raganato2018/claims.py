@@ -22,6 +22,7 @@ from reproductions.raganato2018.readings import (
     certain_followers,
     conditions,
     followers,
+    inside_less_outside,
     layers_of,
     less,
     models,
@@ -187,12 +188,12 @@ def _probes(cells: Finished, task: str, numbers: Printed) -> list[Claim]:
     inside = [layer for layer in stated["layers"] if layer in states]
     outside = [layer for layer in states if layer not in inside]
     out = []
-    if inside and outside:
+    if inside and outside and cells.of(kind="compared", task=task):
         out.append(
             Claim(
                 id=f"probe-{task}-layers",
                 text=f"{TASK_NAMES[task]}: best in {stated['text']}: best accuracy there minus the best elsewhere",
-                estimate=less(best_layer(data, inside), best_layer(data, outside)),
+                estimate=inside_less_outside(cells, task, inside, outside),
                 bound=Bound.above(0),
                 published=_printed(numbers, STANDS_FOR.get(task, task)),
                 note=_by_layer(data),

@@ -20,7 +20,6 @@ READ = {
         for pattern in ("self", "previous", "next", "last")
     },
     **{f"small-{pattern}": OPEN for pattern in ("self", "previous", "next", "last")},
-    **{f"probe-{task}-layers": OPEN for task in ("upos", "chunk", "entity", "etype", "infstat")},
     **{f"probe-{task}-over-shuffled": HOLDS for task in ("upos", "chunk", "etype", "infstat")},
     "probe-entity-over-shuffled": OPEN,
 }
@@ -43,7 +42,14 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     def read(expected: Mapping[str, str]) -> bool:
         return all(name in claims and claims[name].verdict == verdict for name, verdict in expected.items())
 
+    judged = {task: claims[f"probe-{task}-layers"].verdict for task in data if f"probe-{task}-layers" in claims}
+    compared = [cell.result for cell in cells.of(kind="compared")]
     return {
+        "layers": {
+            "best": [TASK_NAMES[task] for task, verdict in judged.items() if verdict == HOLDS],
+            "worse": [TASK_NAMES[task] for task, verdict in judged.items() if verdict == FAILS],
+        },
+        "compared_words": max((int(one["words"].sum()) for one in compared), default=0),
         "as_read": read(READ),
         "contexts_as_read": read(READ_CONTEXTS),
         "probe_words": max((one.attrs["train_items"] for one in data.values()), default=0),

@@ -31,6 +31,8 @@ SEMANTIC, SEMANTIC_TAGS = "sem", "semtags"
 """Real semantic tags, where the folder of data has semtags/train.txt and semtags/test.txt: word, tab, tag."""
 BLOCKS, WORDS = 10, 2500
 QUICK_BLOCKS, QUICK_WORDS, QUICK_SENTENCES = 4, 120, 16
+TEST_WORDS = 6000
+"""Of which layers are compared pair by pair: only forward passes grow with them."""
 CONTROL_EVERY = 4
 """Controls see every fourth sentence: they cost less, and their intervals are wider."""
 _MEASURE = "reproductions.raganato2018.measure"
@@ -89,6 +91,9 @@ def _probes(settings: Settings) -> dict[str, Cell]:
             told |= {"words": words, "seed": settings.seeds[0]}
             cell = _cell("probe", told, task=task)
             out[_key("probe", task, condition)] = replace(cell, optional=task == SEMANTIC)
+            if condition == TRAINED and task != SEMANTIC:
+                more = QUICK_WORDS if settings.quick else TEST_WORDS
+                out[f"compared-{task}"] = _cell("compared", {**told, "test_words": more}, task=task)
     return out
 
 

@@ -6,6 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
+import xarray as xr
+
+from lorgnette.lens.probes.lens import Probes
+from lorgnette.lens.probes.probe import Recipe, train_probes
 from lorgnette.lens.trees.lens import Trees
 from lorgnette.looking.controls import RANDOM, SHUFFLED, shuffled, with_random_weights
 from lorgnette.looking.look import look
@@ -130,6 +135,45 @@ def probe(
     values["converged"] = plain(data["converged"].values)
     counts = {name: int(data[name]) for name in ("labels", "train_items", "test_items", "unseen_labels")}
     return {**origin_of(subject, test), "trained_on": train.name, **counts, **values}
+
+
+def compared(
+    model: str,
+    task: str,
+    condition: str,
+    *,
+    corpus: str,
+    parts: Sequence[str],
+    words: int,
+    test_words: int,
+    seed: int,
+    machine: Machine,
+) -> xr.Dataset:
+    """`right`: how many words of each text the linear probe of each state gets right, of `words` in the text.
+
+    All states are probed on the same words, so that layers can be compared text by text.
+    """
+    subject = opened(model, condition, seed, machine)
+    kept = []
+    for part, count in zip(parts, (words, test_words), strict=True):
+        lens = Probes(task, words=count, hidden=None, seeds=SEEDS)
+        look(subject, _tagged(corpus, part, task, condition, count, seed, machine), [lens], truncate=True,
+             progress=False)  # fmt: skip
+        rows = lens.rows.rows()
+        _, label, _, text = rows["codes"].mT.contiguous()
+        kept.append((rows["vectors"].transpose(0, 1)[:-1], label, text))
+    (x, known, _), (z, true, text) = kept
+    names, known = known.unique(return_inverse=True)
+    probes = train_probes(x, known[None], len(names), SEEDS, Recipe())
+    at = torch.searchsorted(names, true).clamp(max=len(names) - 1)
+    true = torch.where(names[at] == true, at, -1)
+    hits = (probes.predict(z) == true)[0].long()
+    _, which = text.unique(return_inverse=True)
+    count = int(which.max()) + 1
+    right = hits.new_zeros(len(hits), count).index_add_(1, which, hits)
+    data = {"right": (("layer", "text"), right.numpy()), "words": ("text", which.bincount(minlength=count).numpy())}
+    converged = -1 if probes.converged is None else int(probes.converged.sum())
+    return xr.Dataset(data, {"layer": list(range(len(hits)))}, {"converged": converged, "trained_on": len(known)})
 
 
 def small(languages: str, *, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:

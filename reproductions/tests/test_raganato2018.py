@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 import tiny
 import torch
+import xarray as xr
 from made_cells import with_results
 from tiny import marian
 
@@ -22,7 +23,16 @@ from reproductions.raganato2018 import grid as plan
 from reproductions.raganato2018.claims import claims
 from reproductions.raganato2018.grid import ENGLISH, FRENCH, TASKS, grid, reachable
 from reproductions.raganato2018.patterns import patterns
-from reproductions.raganato2018.readings import best_head, best_layer, certain_followers, followers, less, probe, trees
+from reproductions.raganato2018.readings import (
+    best_head,
+    best_layer,
+    certain_followers,
+    followers,
+    inside_less_outside,
+    less,
+    probe,
+    trees,
+)
 from reproductions.raganato2018.readings import patterns as read_patterns
 from reproductions.raganato2018.semantics import with_semantics
 
@@ -70,6 +80,15 @@ def probe_cell(accuracy, error=0.005):
     }
 
 
+def compared_cell(accuracy, texts=200, words=20):
+    """Every text is right about as often; what makes a text hard makes it so for all layers."""
+    draw = np.random.default_rng(0)
+    hard = draw.normal(0, 0.1, texts)
+    right = np.round(words * np.clip(np.array(accuracy)[:, None] + hard, 0, 1)).astype(int)
+    data = {"right": (("layer", "text"), right), "words": ("text", np.full(texts, words))}
+    return xr.Dataset(data, {"layer": list(range(len(accuracy)))})
+
+
 @pytest.fixture
 def results():
     curve = [0.7, 0.9, 0.8, 0.7, 0.6, 0.6, 0.6]
@@ -81,12 +100,29 @@ def results():
         f"trees-{ENGLISH}.random-weights": trees_cell(height=0.11, seed=1),
         f"patterns-{ENGLISH}.trained": patterns_cell(following),
         f"patterns-{ENGLISH}.shuffled-words": patterns_cell({}),
+        "compared-upos": compared_cell(curve),
+        "compared-infstat": compared_cell(curve),
+        "compared-chunk": compared_cell([0.7, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8]),
         "probe-upos.trained": probe_cell(curve),
         "probe-upos.random-weights": probe_cell([0.5] * 7),
         "probe-infstat.trained": probe_cell(curve),
         "probe-chunk.trained": probe_cell([0.7, 0.8, 0.8, 0.8, 0.8, 0.801, 0.8]),
         **{f"small-{pair}": {"patterns": shares} for pair, shares in small.items()},
     }
+
+
+def test_layers_are_compared_text_by_text_and_chosen_on_others():
+    """What all layers find hard cancels; of many equal layers the best is no better than the only one beside them."""
+    cells = with_results(STUDY, {"compared-upos": compared_cell([0.0, 0.8, 0.85, 0.8])})
+    found = inside_less_outside(cells, "upos", [2], [1, 3])
+    assert found.value == pytest.approx(0.05, abs=0.01)
+    assert found.high - found.low < 0.01
+    draw = np.random.default_rng(1)
+    same = compared_cell([0.0] + [0.5] * 12)
+    same["right"] = (same["right"].dims, draw.binomial(20, 0.5, same["right"].shape))
+    cells = with_results(STUDY, {"compared-upos": same})
+    found = inside_less_outside(cells, "upos", range(1, 12), [12])
+    assert found.low < 0 < found.high
 
 
 def test_verdicts_on_a_known_truth(results):
@@ -264,6 +300,10 @@ def test_quick_end_to_end(shelf):
     assert f"heads-{FRENCH}" in tables
     assert len(tables["probes"]) == len(TASKS) * 3 * 2
     assert not outcome.cells.missing
+    for task in TASKS:
+        both = outcome.cells.one(kind="compared", task=task)
+        linear = outcome.cells.one(kind="probe", task=task, condition="trained")["accuracy"]
+        assert (both["right"].sum("text") / both["words"].sum()).values == pytest.approx(linear, abs=1e-6)
     # In these treebanks every word hangs on the one before.
     trained = outcome.cells.one(kind="trees", model=ENGLISH, condition="trained")
     assert trained["whole"]["baseline_uas"][1] == 1.0
