@@ -188,12 +188,14 @@ def _probes(cells: Finished, task: str, numbers: Printed) -> list[Claim]:
     inside = [layer for layer in stated["layers"] if layer in states]
     outside = [layer for layer in states if layer not in inside]
     out = []
-    if inside and outside and cells.of(kind="compared", task=task):
+    if inside and outside:
         out.append(
             Claim(
                 id=f"probe-{task}-layers",
                 text=f"{TASK_NAMES[task]}: best in {stated['text']}: best accuracy there minus the best elsewhere",
-                estimate=inside_less_outside(cells, task, inside, outside),
+                estimate=inside_less_outside(cells, task, inside, outside)
+                if cells.of(kind="compared", task=task)
+                else less(best_layer(data, inside), best_layer(data, outside)),
                 bound=Bound.above(0),
                 published=_printed(numbers, STANDS_FOR.get(task, task)),
                 note=_by_layer(data),

@@ -46,8 +46,8 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     compared = [cell.result for cell in cells.of(kind="compared")]
     return {
         "layers": {
-            "best": [TASK_NAMES[task] for task, verdict in judged.items() if verdict == HOLDS],
-            "worse": [TASK_NAMES[task] for task, verdict in judged.items() if verdict == FAILS],
+            "best": [TASK_NAMES[task].partition(" (")[0] for task, verdict in judged.items() if verdict == HOLDS],
+            "worse": [TASK_NAMES[task].partition(" (")[0] for task, verdict in judged.items() if verdict == FAILS],
         },
         "compared_words": max((int(one["words"].sum()) for one in compared), default=0),
         "as_read": read(READ),

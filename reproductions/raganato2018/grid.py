@@ -93,7 +93,8 @@ def _probes(settings: Settings) -> dict[str, Cell]:
             out[_key("probe", task, condition)] = replace(cell, optional=task == SEMANTIC)
             if condition == TRAINED and task != SEMANTIC:
                 more = QUICK_WORDS if settings.quick else TEST_WORDS
-                out[f"compared-{task}"] = _cell("compared", {**told, "test_words": more}, task=task)
+                both = _cell("compared", {**told, "test_words": more}, task=task)
+                out[f"compared-{task}"] = replace(both, optional=True)
     return out
 
 
