@@ -1,11 +1,13 @@
 """Does docs/models.md hold for the newest transformers? `make canary`.
 
 1. Make a fresh environment with the newest releases that the package index has of everything Lorgnette needs.
-2. In it, run `check` on a tiny random model of every architecture (tests/verified.py), without touching the table.
-3. Say which models are new, gone or changed, and fail if one is less exact than the table says.
+2. In it, make every row of every section anew (tests/verified.py), without touching the table.
+3. Say which rows are new, gone or changed, and fail if one says less than the table: it is refused, lacks a part, a
+   stack, relevance or the removal of heads, is no longer compared with eager attention, or other layers have attention.
 
-python scripts/canary.py                    all architectures
+python scripts/canary.py                    all architectures, and all formats of quantised weights
 python scripts/canary.py bert llama         some of them
+python scripts/canary.py pictures           a section: models, pictures, senses or quantised
 python scripts/canary.py --here bert        in this environment, which already has another transformers
 """
 
@@ -20,19 +22,19 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "src" / "lorgnette" / "models" / "families" / "verified.json"
-NEEDED = ("pillow", "pytest")
+NEEDED = ("pillow", "pytest", "torchao", "bitsandbytes")
 """What tests/tiny needs beside Lorgnette."""
 ROWS = """
 import json, sys, warnings
 sys.path[:0] = [sys.argv[1] + "/src", sys.argv[1], sys.argv[1] + "/tests"]
 import torch, transformers
-from tests.verified import pictured, picture_types, text_types, verified
+from tests.verified import rows_of
 warnings.filterwarnings("ignore")
 transformers.logging.set_verbosity_error()
 rows = {}
-for kind in sys.argv[3:] or (*text_types(), *picture_types()):
-    rows[kind] = (pictured if kind in picture_types() else verified)(kind).plain()
-    print(kind, rows[kind]["outcome"], flush=True)
+for kind, row in rows_of(sys.argv[3:]):
+    rows[kind] = row.plain()
+    print(kind, row.outcome, flush=True)
 with open(sys.argv[2], "w", encoding="utf-8") as file:
     json.dump({"transformers": transformers.__version__, "rows": rows}, file)
 """
@@ -47,13 +49,18 @@ def main(arguments: Sequence[str]) -> int:
         subprocess.run([python, "-c", ROWS, str(ROOT), str(made), *kinds], check=True, cwd=ROOT)
         found = json.loads(made.read_text(encoding="utf-8"))
     table = json.loads(FILE.read_text(encoding="utf-8"))
-    known = {row["model_type"]: row for row in (*table["models"], *table["pictures"])}
-    if kinds:
-        known = {kind: row for kind, row in known.items() if kind in kinds}
+    known = known_rows(table, kinds)
     said, worse = changes(known, found["rows"])
     print(f"\ntransformers {found['transformers']}; the table was made with {table['transformers']}.")
     print("\n".join(said) or f"Nothing changed for {len(known)} models.")
     return 1 if worse else 0
+
+
+def known_rows(table: Mapping[str, Any], named: Sequence[str]) -> dict[str, Row]:
+    """The rows of all sections, or of those models, formats and sections that are named."""
+    sections = {name: rows for name, rows in table.items() if isinstance(rows, list)}
+    rows = [(name, row) for name, members in sections.items() for row in members]
+    return {row["model_type"]: row for name, row in rows if not named or {name, row["model_type"]} & {*named}}
 
 
 def environment(folder: Path) -> str:
@@ -80,15 +87,29 @@ def changes(known: Mapping[str, Row], found: Mapping[str, Row]) -> tuple[list[st
 
 
 def is_less(before: Row, now: Row) -> bool:
-    """Refused now, or with more parts unknown, or no longer compared with eager attention."""
+    """Refused now, with other layers that have attention, or without a part, stack, comparison or use that it had."""
+    if now["outcome"] != "exact" or before.get("hybrid") != now.get("hybrid"):
+        return True
     lost = set(now.get("lacks", ())) - set(before.get("lacks", ()))
-    return now["outcome"] != "exact" or bool(lost) or bool(before.get("eager")) > bool(now.get("eager"))
+    lost |= set(before.get("stacks", ())) - set(now.get("stacks", ()))
+    return bool(lost) or any(before.get(use) and not now.get(use) for use in USES)
+
+
+USES = {
+    "eager": "compared with eager attention",
+    "relevance": "with relevance",
+    "prunes": "whose heads can be removed",
+}
+"""What may hold of a row, in words."""
 
 
 def told(row: Row) -> str:
-    """A row in words."""
-    lacks = f" without {', '.join(row['lacks'])}" if row.get("lacks") else ""
-    return f"{row['outcome']}{lacks}{'' if not row.get('why') else ' (' + row['why'] + ')'}"
+    """A row in words, without figures."""
+    parts = [f"without {', '.join(row['lacks'])}"] if row.get("lacks") else []
+    parts += [f"with the stacks {', '.join(row['stacks'])}"] if row.get("stacks") else []
+    parts += ["hybrid"] if row.get("hybrid") else []
+    parts += [words for use, words in USES.items() if row.get(use)]
+    return f"{', '.join([row['outcome'], *parts])}{'' if not row.get('why') else ' (' + row['why'] + ')'}"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from verified import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 _SPEC = importlib.util.spec_from_file_location("canary", ROOT / "scripts" / "canary.py")
@@ -13,33 +14,51 @@ assert _SPEC.loader is not None
 canary = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(canary)
 
-EXACT = {"model_type": "bert", "outcome": "exact", "eager": True}
+EXACT = {"model_type": "bert", "outcome": "exact", "eager": True, "relevance": True, "stacks": ["vision", "decoder"]}
+WHOLE = "exact, with the stacks vision, decoder, compared with eager attention, with relevance"
 
 
 @pytest.mark.parametrize(
     ("now", "said", "worse"),
     [
         (EXACT, None, False),
-        ({**EXACT, "lacks": ["output"]}, "bert: exact → exact without output", True),
-        ({**EXACT, "outcome": "refused", "why": "it moved"}, "bert: exact → refused (it moved)", True),
-        ({**EXACT, "eager": False}, None, True),
-        (None, "bert: gone", True),
+        ({**EXACT, "prunes": True}, f"{WHOLE}, whose heads can be removed", False),
+        ({**EXACT, "tolerance": "another figure"}, None, False),
+        ({**EXACT, "lacks": ["output"]}, WHOLE.replace("exact,", "exact, without output,"), True),
+        ({**EXACT, "eager": False}, "exact, with the stacks vision, decoder, with relevance", True),
+        ({**EXACT, "relevance": False}, "exact, with the stacks vision, decoder, compared with eager attention", True),
+        ({**EXACT, "stacks": ["decoder"]}, WHOLE.replace("vision, decoder", "decoder"), True),
+        ({**EXACT, "hybrid": True}, WHOLE.replace("decoder,", "decoder, hybrid,"), True),
+        ({"model_type": "bert", "outcome": "refused", "why": "it moved"}, "refused (it moved)", True),
+        (None, "gone", True),
     ],
 )
 def test_less_than_the_table_says_fails(now, said, worse):
     lines, found = canary.changes({"bert": EXACT}, {} if now is None else {"bert": now})
     assert found == (["bert"] if worse else [])
-    assert said is None or said in lines
+    line = None if said is None else "bert: gone" if now is None else f"bert: {WHOLE} → {said}"
+    assert lines == [] if line is None else lines[0] == line
 
 
 def test_better_and_new_models_are_named_and_do_not_fail():
     before = {"xglm": {"outcome": "refused", "why": "it bypasses us"}}
-    lines, worse = canary.changes(before, {"xglm": EXACT, "new": EXACT})
+    lines, worse = canary.changes(before, {"xglm": {"outcome": "exact"}, "new": {"outcome": "exact"}})
     assert lines == ["new: new, exact", "xglm: refused (it bypasses us) → exact"]
     assert not worse
 
 
-def test_one_model_in_this_environment(capfd):
-    assert canary.main(["--here", "bert"]) == 0
+def test_every_section_is_compared():
+    """Rows of all sections, by the names by which they are made anew."""
+    table = json.loads(canary.FILE.read_text(encoding="utf-8"))
+    sections = {name: {row["model_type"] for row in rows} for name, rows in table.items() if name != "transformers"}
+    assert set(sections) == set(SECTIONS) == {"models", "pictures", "senses", "quantised"}
+    assert set(canary.known_rows(table, [])) == set().union(*sections.values())
+    assert set(canary.known_rows(table, ["senses", "bert"])) == sections["senses"] | {"bert"}
+    for name, (types, _) in SECTIONS.items():
+        assert sections[name] == set(types())
+
+
+def test_two_models_in_this_environment(capfd):
+    assert canary.main(["--here", "bert", "vit"]) == 0
     version = json.loads(canary.FILE.read_text(encoding="utf-8"))["transformers"]
-    assert f"the table was made with {version}.\nNothing changed for 1 models." in capfd.readouterr().out
+    assert f"the table was made with {version}.\nNothing changed for 2 models." in capfd.readouterr().out

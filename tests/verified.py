@@ -11,6 +11,7 @@ python -m tests.verified --write quantised  a section: pictures, senses or quant
 import json
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,24 @@ def _equals_eager(subject: Subject, inputs: dict[str, torch.Tensor], checks: lis
     return True
 
 
+SECTIONS = {
+    "models": (text_types, verified),
+    "pictures": (picture_types, pictured),
+    "senses": (lambda: tuple(MODELS), sensed),
+    "quantised": (lambda: tuple(PACKINGS), packed),
+}
+"""The sections of the table: what is in each, and how a row of it is made."""
+
+
+def rows_of(named: Sequence[str] = ()) -> Iterator[tuple[str, Verified]]:
+    """The rows of these models, formats or sections, as they are made; of all of them, if none is named."""
+    kinds = {section: types() for section, (types, _) in SECTIONS.items()}
+    makers = {kind: SECTIONS[section][1] for section, members in kinds.items() for kind in members}
+    for name in named or SECTIONS:
+        for kind in kinds.get(name, (name,)):
+            yield kind, makers.get(kind, verified)(kind)
+
+
 def _first(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:100]}" if lines else type(error).__name__
@@ -169,20 +188,18 @@ def main(arguments: list[str]) -> None:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     made = {}
-    sections = {"pictures": (picture_types(), pictured), "senses": (tuple(MODELS), sensed)}
-    sections["quantised"] = tuple(PACKINGS), packed
-    named = [each for kind in kinds for each in (sections[kind][0] if kind in sections else (kind,))]
-    for kind in named or (*text_types(), *(each for types, _ in sections.values() for each in types)):
-        made[kind] = next((make for types, make in sections.values() if kind in types), verified)(kind)
-        print(made[kind], flush=True)
+    for kind, row in rows_of(kinds):
+        made[kind] = row
+        print(row, flush=True)
     if kinds != arguments or not kinds:
         known = json.loads(FILE.read_text(encoding="utf-8")) if kinds else {}
-        rows = {row["model_type"]: row for section in ("models", *sections) for row in known.get(section, ())}
+        rows = {row["model_type"]: row for section in SECTIONS for row in known.get(section, ())}
         rows |= {kind: row.plain() for kind, row in made.items()}
-        apart = {each for types, _ in sections.values() for each in types}
+        apart = {section: types() for section, (types, _) in SECTIONS.items() if section != "models"}
         document: dict[str, Any] = {"transformers": transformers.__version__}
-        document["models"] = [row for kind, row in rows.items() if kind not in apart]
-        document |= {section: [rows[kind] for kind in types] for section, (types, _) in sections.items()}
+        others = {kind for kinds in apart.values() for kind in kinds}
+        document["models"] = [row for kind, row in rows.items() if kind not in others]
+        document |= {section: [rows[kind] for kind in kinds] for section, kinds in apart.items()}
         FILE.write_text(json.dumps(document, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
         (ROOT / "docs" / "models.md").write_text(page(), encoding="utf-8")
 
