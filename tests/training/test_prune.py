@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers as hf
 from processes import run
+from tiny import BERT, inputs
 from typer.testing import CliRunner
 
 import lorgnette as lo
@@ -24,7 +25,7 @@ from lorgnette.training.pruning.ranking import mean_ranks, top_heads
 from lorgnette.training.pruning.removal import count_heads
 from lorgnette.training.pruning.sentences import forecast_lines, savings_lines
 from lorgnette.training.pruning.settings import PruningSettings
-from lorgnette.training.pruning.speed import Savings, SpeedUp
+from lorgnette.training.pruning.speed import Savings, SpeedUp, operations
 
 
 def kept(split, size):
@@ -246,6 +247,17 @@ def test_a_ratio_of_times_within_their_noise_is_no_gain(times, saved):
     for lines in (forecast_lines(record, 72, 72, False), savings_lines(record)):
         assert "no measurable difference in speed (middle half " in "".join(lines)
         assert "speed ×" not in "".join(lines)
+
+
+@pytest.mark.parametrize("name", ["Deberta", "DebertaV2"])
+def test_operations_of_a_model_that_is_given_its_weights(name):
+    """DeBERTa without a norm on its relative positions gives every layer their table, which learns."""
+    config = getattr(hf, f"{name}Config")(**BERT, relative_attention=True, pos_att_type="c2p|p2c")
+    model = getattr(hf, f"{name}ForSequenceClassification")(config).eval()
+    model.classifier.bias.requires_grad_(False)
+    learning = [parameter.requires_grad for parameter in model.parameters()]
+    assert operations(model, inputs(model)) > 0
+    assert [parameter.requires_grad for parameter in model.parameters()] == learning, "it is as it was"
 
 
 def test_mean_ranks_and_the_dearest_heads():

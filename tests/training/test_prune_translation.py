@@ -1,7 +1,9 @@
 """`prune` of a translation model: BLEU before and after, encoder only, and the decoder as it was."""
 
 import pytest
+import torch
 import transformers as hf
+from tiny import tiny_model, tokenizer
 
 from lorgnette.texts import Example, SizedCorpus
 from lorgnette.training import Splits, TrainingSettings, train
@@ -57,3 +59,22 @@ def test_the_encoder_learns_alone(translator, tmp_path, way):
     changed = after.keys() - same
     assert any("fc1" in name for name in changed), "the layers that are pruned go on learning"
     assert all(name.startswith("model.encoder.layers.") for name in changed), "embeddings are the decoder's too"
+
+
+def test_a_t5_with_more_decoder_than_encoder_layers(translator, tmp_path):
+    """transformers makes its cache too short: it is scored without one, and the checkpoint says so in one line."""
+    parts, _ = translator
+    base = tmp_path / "t5"
+    model = tiny_model("t5", dtype=torch.float32)
+    model.config.architectures = [type(model).__name__]
+    model.save_pretrained(base)
+    tokenizer("t5").save_pretrained(base)
+    given = {"model": str(base), "corpus": parts, "out": tmp_path / "small", "epochs": 1, "batch_size": 32}
+    made = PruningSettings(**given, keep=0.8, method="importance", settle=0, uniform=True, onnx=False, max_length=20)
+    done = prune(made)
+    layers = {name: len(left) for name, left in done.record["layers"]["after"].items()}
+    assert layers["decoder"] > layers["encoder"]
+    assert [note for note in done.record["notes"] if note.startswith("it has more decoder than encoder layers")]
+    opened = hf.AutoModelForSeq2SeqLM.from_pretrained(done.folder)
+    assert opened.generation_config.use_cache is False
+    assert opened.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=4).shape[0] == 1

@@ -14,7 +14,7 @@ import lorgnette as lo
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.families.layers import LAYER, UNITS, layers_of
-from lorgnette.models.pruned.stock import stock_model
+from lorgnette.models.pruned.stock import cache_is_short, stock_model
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning.removal import count_heads, remove_parts
 
@@ -149,6 +149,26 @@ def test_an_ordinary_checkpoint_is_as_small_as_its_family_allows(family, tmp_pat
     near(logits(opened, batch), logits(small, batch), model, batch, 1e-5)
     if "bloom" not in family:  # whose config cannot say how many units
         assert stock.num_parameters() < model.num_parameters()
+
+
+@pytest.mark.parametrize(("kept", "short"), [({}, True), ({Site("decoder", LAYER, 2): []}, False)])
+def test_an_ordinary_t5_generates_whatever_layers_are_left(kept, short, tmp_path):
+    """transformers makes the decoder's cache for as many layers as the encoder has: the checkpoint goes without it."""
+    model = made("t5", torch.float32)  # two layers, and three
+    assert cache_is_short(model)
+    stock = stock_model(remove_parts(model, kept))
+    assert cache_is_short(stock) == short
+    stock.save_pretrained(tmp_path)
+    opened = hf.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    assert opened.generation_config.use_cache is not short
+    batch = inputs(model, (7, 4))
+    batch.pop("decoder_input_ids")
+    assert torch.equal(generated(opened, batch), generated(stock, batch, use_cache=False))
+
+
+@pytest.mark.parametrize("family", ["marian", "bart", "gpt2", "t5-encoder", "bert"])
+def test_other_families_have_a_cache_for_every_layer(family):
+    assert not cache_is_short(made(family))
 
 
 @pytest.mark.parametrize("family", ["bert-classifier", "llama", "marian", "t5", "gpt2"])

@@ -1,12 +1,13 @@
 """A pruned model as an ordinary one of its family, which transformers opens, in the smallest shape that holds it."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lorgnette.models.families import family_of
+from lorgnette.models.families import family_of, record_of
 from lorgnette.models.families.layers import layers_of, modules_of
 from lorgnette.models.families.reading import HeadsKept, submodule
 from lorgnette.models.families.record import Stack
@@ -42,7 +43,22 @@ def stock_model(pruned: PreTrainedModel) -> PreTrainedModel:
     for name, parameter in whole.named_parameters():
         parameter.copy_(memory[starts[name] : starts[name] + parameter.numel()].view(parameter.shape))
     _copy_buffers(whole, pruned)
+    if cache_is_short(whole):
+        whole.generation_config.use_cache = False
     return whole.eval()
+
+
+def cache_is_short(model: PreTrainedModel) -> bool:
+    """Whether transformers makes the decoder's cache for fewer layers than it has, so that generation with it fails.
+
+    It counts the encoder's layers where the config of an encoder-decoder has no name for the decoder's that it expects
+    (T5 under transformers 5).
+    """
+    if not getattr(model.config, "is_encoder_decoder", False) or record_of(model.config) is None:
+        return False
+    cached = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
+    layers = next((len(modules) for stack, modules in _stacks(model) if stack.name == "decoder"), 0)
+    return cached is not None and cached < layers
 
 
 def _stock_config(pruned: PreTrainedModel) -> PretrainedConfig:
@@ -125,4 +141,4 @@ def _copy_buffers(whole: PreTrainedModel, pruned: PreTrainedModel) -> None:
         if name in buffers and buffers[name].shape == buffer.shape:
             buffers[name].copy_(buffer)
     if getattr(pruned, "generation_config", None) is not None:
-        whole.generation_config = pruned.generation_config
+        whole.generation_config = copy.deepcopy(pruned.generation_config)

@@ -15,7 +15,7 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import cleared, folder_written_whole, writing, written_whole
 from lorgnette.models.pruned.checkpoint import as_pruned, kept_layers, kept_units
-from lorgnette.models.pruned.stock import stock_model
+from lorgnette.models.pruned.stock import cache_is_short, stock_model
 from lorgnette.results.provenance import versions
 from lorgnette.subject import load
 from lorgnette.subject.subject import default_device
@@ -304,8 +304,15 @@ def _times(work: Work, whole: PreTrainedModel, model: PreTrainedModel, graph: Pa
 
 def _write(work: Work, whole: PreTrainedModel, model: PreTrainedModel, gates: HeadGates | None, record: Json) -> None:
     settings, folder = work.settings, work.settings.training.folder
+    saved = stock_model(model) if settings.saved_as == "stock" else model
+    if cache_is_short(saved):
+        saved.generation_config.use_cache = False
+        record["notes"].append(
+            "it has more decoder than encoder layers, and this version of transformers makes its cache for as many as "
+            "the encoder has: the checkpoint says use_cache=False, so that generation works, but takes longer."
+        )
     with folder_written_whole(folder, lambda _: set()) as partial:
-        (stock_model(model) if settings.saved_as == "stock" else model).save_pretrained(partial)
+        saved.save_pretrained(partial)
         work.ready.write(partial, record)
         if gates is not None:
             gates.save(partial)

@@ -1,7 +1,8 @@
 """How much smaller and faster a model with fewer heads is, beside what as many heads could save."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,9 +110,22 @@ def operations(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> int:
         return sdpa_flop_count(query, key, value)
 
     mapping = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused}
-    with FlopCounterMode(display=False, custom_mapping=mapping) as counter, torch.no_grad():
+    with _frozen(model), FlopCounterMode(display=False, custom_mapping=mapping) as counter, torch.no_grad():
         model(**batch)
     return int(counter.get_total_flops())
+
+
+@contextmanager
+def _frozen(model: PreTrainedModel) -> Iterator[None]:
+    """No parameter needs a gradient: the counter refuses a module that is given one that does (DeBERTa's positions)."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
 
 
 def speed_up(

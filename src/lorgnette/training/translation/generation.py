@@ -9,6 +9,7 @@ import torch
 
 from lorgnette.errors import UserError
 from lorgnette.looking.progress import progress_bar
+from lorgnette.models.pruned.stock import cache_is_short
 from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 ROOM = 20
@@ -71,6 +72,8 @@ def _generated(
     config.update(num_beams=beams, do_sample=False, max_new_tokens=None, max_length=most)
     if beams == 1:
         config.update(early_stopping=False, length_penalty=1.0)
+    if cache_is_short(model):
+        config.update(use_cache=False)
     return model.generate(input_ids=ids, attention_mask=mask, generation_config=config)
 
 
