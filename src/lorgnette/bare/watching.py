@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from lorgnette.bare.inputs import model_inputs, refuse_elsewhere
 from lorgnette.bare.interventions import Model
@@ -11,6 +10,7 @@ from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver, looks, refuse_odd_keep
 from lorgnette.subject import subject_of
 from lorgnette.texts.batch import Batch
+from lorgnette.types import ModelOutput
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def watch(model: Model, *lenses: Lens, batch: Batch, keep: str | None = None) ->
     model_inputs(subject, batch.inputs)
     for lens in lenses:
         lens.bind(subject, keep_texts=keep == "texts")
-    driver, outputs = Driver(subject, lenses), list[Any]()
+    driver, outputs = Driver(subject, lenses), list[ModelOutput]()
     with driver.whole():
         driver.begin(batch)
         hook = subject.model.register_forward_hook(lambda module, arguments, output: outputs.append(output))

@@ -4,7 +4,7 @@ How many numbers each group may give is reckoned here from the limits of the sam
 ever fall, so that what is drawn with an older one has all that belongs to the sample, and a little more.
 """
 
-from typing import TYPE_CHECKING, Any, no_type_check
+from typing import TYPE_CHECKING, no_type_check
 from weakref import ref
 
 import numpy as np
@@ -213,7 +213,14 @@ class DrawnPairs:
         self._make(self._table(wanted, sizes, queries, keys, below))
         return True
 
-    def _table(self, wanted: Any, sizes: Any, queries: Any, keys: Any, below: Any) -> Int[np.ndarray, "what group"]:
+    def _table(
+        self,
+        wanted: Int[np.ndarray, "site text kind"],
+        sizes: Int[np.ndarray, "site text kind"],
+        queries: Int[np.ndarray, "text 1"],
+        keys: Int[np.ndarray, "text kind"],
+        below: Float[np.ndarray, "site 1 kind"],
+    ) -> Int[np.ndarray, "what group"]:
         """What is known of each group: its first pair, key, size, half its bits, its queries, its keys, its bar."""
         half = np.ceil(np.log2(np.maximum(sizes, 2)) / 2)
         bars = np.ascontiguousarray(below).view(np.int64)

@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence, Sized
-from typing import Any
 
 import xarray as xr
 
@@ -98,14 +97,14 @@ def _refuse_same_ids(texts: Iterable[xr.Dataset]) -> None:
             raise same_id(twice)
 
 
-def computed_of(lens: Lens) -> Any:
+def computed_of(lens: Lens) -> Result:
     """The result of one lens."""
     # A rank that got no batch has nothing of its own to add, but must take part.
     lens._update_count = max(lens._update_count, 1)
     return lens.compute()
 
 
-def name_of(corpus: Any) -> str:
+def name_of(corpus: object) -> str:
     return str(getattr(corpus, "name", type(corpus).__name__))
 
 

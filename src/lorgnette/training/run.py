@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
 from transformers import EarlyStoppingCallback, set_seed
 
+from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import cleared, folder_written_whole, writing
 from lorgnette.models.families import anatomy_of
@@ -256,7 +256,7 @@ def _check_layers(settings: TrainingSettings, model: PreTrainedModel) -> None:
             )
 
 
-def _has_cls(model: PreTrainedModel, sites: list[Any]) -> bool:
+def _has_cls(model: PreTrainedModel, sites: list[Site]) -> bool:
     if all(site.stack == "pooler" for site in sites):
         return True
     own = getattr(model.config, "uses_cls", None)

@@ -1,7 +1,7 @@
 """What the pages show of agreement: which cheap signal ranks the heads as ablation does."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 import numpy as np
@@ -56,7 +56,7 @@ def signal_matrix(frame: "pd.DataFrame", value: str) -> Chart:
     return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
 
 
-def _words(signal: Any) -> str:
+def _words(signal: object) -> str:
     return str(signal).replace("_", ", ", 1).replace("_", " ")
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from lorgnette.lens.cones.formulas import (
 )
 from lorgnette.lens.pairs import extreme_q
 from lorgnette.statistics.spearman import spearman
+
+if TYPE_CHECKING:
+    from lorgnette.lens.cones.lens import Cones
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NEIGHBOURS = ("own_nearest", "other_nearest", "own_farthest")
@@ -100,7 +103,7 @@ class _ConeTable:
         name, *dims = key
         if name not in self.arrays:
             shape = [len(self.coordinates[dim]) for dim in dims]
-            empty: Any = np.full(shape, np.nan)
+            empty = np.full(shape, np.nan)
             if name.endswith("_count"):
                 empty = np.zeros(shape, dtype="int64")
             elif name.endswith(("_id", "_label")):
@@ -110,7 +113,7 @@ class _ConeTable:
         return self.arrays[name].values
 
 
-def cone_variables(sample: Sample, lens: Any) -> dict[str, xr.DataArray]:
+def cone_variables(sample: Sample, lens: "Cones") -> dict[str, xr.DataArray]:
     """Every variable of the result."""
     table = _ConeTable(lens.classes)
     classes = len(lens.classes)

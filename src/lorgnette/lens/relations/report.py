@@ -1,7 +1,7 @@
 """What the pages show of dependency relations: the best head for each, beside the best fixed offset."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import altair as alt
 
@@ -15,7 +15,7 @@ from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.relations.lens import best_heads
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
-from lorgnette.types import Chart
+from lorgnette.types import Chart, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ def findings(result: Result) -> Iterator[Finding]:
     gain = head.minus_paired(offset, best.gain_se.to_numpy()) if paired else head.minus_correlated(offset)
     ahead = best[(gain.value > 0) & (false_discovery(gain.p) < LEVEL)]
     top = best.assign(gain=gain.value, half=gain.half).loc[ahead.index].nlargest(NAMED, "gain")
-    named = ", ".join(map(_gain, top.itertuples()))
+    named = ", ".join(map(_gain, top.to_dict("records")))
     words = (
         "For {ahead} of {relations} dependency relations, a head chosen on one half of the texts finds significantly "
         "more pairs in the other half than the best fixed offset (false discovery rate 5 %)"
@@ -89,11 +89,11 @@ def findings(result: Result) -> Iterator[Finding]:
     yield Finding(words + (". Largest gains (their order is not tested): {named}." if named else "."), numbers)
 
 
-def _gain(row: Any) -> str:
+def _gain(row: Row) -> str:
     """A relation with its head, in as many decimals as it takes to see that it finds more."""
-    form = f".{decimals(row.half)}f"
-    shares = f"{row.accuracy:{form}} against {row.baseline:{form}}"
-    return f"{row.relation} {row.layer}.{row.head} ({shares}, n = {row.pairs:,})"
+    form = f".{decimals(row['half'])}f"
+    shares = f"{row['accuracy']:{form}} against {row['baseline']:{form}}"
+    return f"{row['relation']} {row['layer']}.{row['head']} ({shares}, n = {row['pairs']:,})"
 
 
 REPORT = LensReport(
