@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny import EXAMPLES, TREEBANK, bert, classifier, gpt2, marian, own_classifier, subject
+from tiny import EXAMPLES, PROMPTS, TREEBANK, bert, classifier, gpt2, marian, own_classifier, subject
 from tiny import examples as numbered
 
 import lorgnette as lo
@@ -61,6 +61,8 @@ def subjects() -> dict[str, Callable[[], Subject]]:
 
 
 def texts_for(kind: str, lens: str) -> list[Any]:
+    if lens == "sources":
+        return list(PROMPTS)
     if kind in ("llama", "t5"):
         return [*numbered(), *numbered(lengths=(7, 3, 15), seed=5)][: 5 if lens in ("synthetic", "gating") else None]
     return list(TREEBANK if lens in TREES or kind == "pure" else EXAMPLES)
