@@ -4,6 +4,7 @@ import pytest
 import torch
 import transformers as hf
 from tiny.eager import first_states, own_weights
+from tiny.models import peaked
 from tiny.pictures import EXACT, REFUSED, UNSEEN, picture_model
 from torch import Tensor, nn
 
@@ -33,8 +34,21 @@ def test_both_towers_are_captured_exactly(kind):
         assert torch.allclose(one, other, atol=1e-4 * float(one.abs().max()))
 
 
-def test_blip_against_its_own_weights():
-    model, inputs = picture_model("blip")
+def blip(kind):
+    """BLIP as it is loaded for a task, and inputs; answers have ids of their own."""
+    pair, inputs = picture_model("blip")
+    torch.manual_seed(0)
+    model = pair if kind == "BlipModel" else peaked(getattr(hf, kind)(pair.config).eval())
+    answers = {"decoder_input_ids": torch.tensor([[2, 7, 8], [2, 9, 3]])}
+    return model, inputs | (answers if kind == "BlipForQuestionAnswering" else {})
+
+
+BLIPS = ("BlipModel", "BlipForConditionalGeneration", "BlipForQuestionAnswering", "BlipForImageTextRetrieval")
+
+
+@pytest.mark.parametrize("kind", BLIPS)
+def test_blip_against_its_own_weights(kind):
+    model, inputs = blip(kind)
     own: dict[nn.Module, Tensor] = {}
     names = ("BlipAttention", "BlipTextSelfAttention")
     hooks = [
@@ -48,12 +62,52 @@ def test_blip_against_its_own_weights():
         hook.remove()
     with torch.no_grad():
         seen = lo.attention(model, **inputs)
-    assert len(own) == len(seen.records) == 4
+    crossing = {"BlipModel": 0, "BlipForQuestionAnswering": 4}.get(kind, 2)
+    decoders = 2 if kind == "BlipForQuestionAnswering" else 0
+    assert len(own) == len(seen.records) == 4 + crossing + decoders
     for site in seen.subject.anatomy.sites:
+        # To the last digit on padding too, to which BLIP's answers attend: transformers drops the mask of a question.
         got, wanted = seen.records[site.site]["weights"], own[site.module]
-        if site.site.stack != "vision":  # the second text has one token of padding
-            got, wanted = got[1:, :, :5], wanted[1:, :, :5]
+        if site.site.stack == "encoder" or (kind != "BlipForQuestionAnswering" and site.site.of_texts):
+            got, wanted = got[:, :, :5], wanted[:, :, :5]  # the second text has one token of padding
         assert torch.allclose(got, wanted, atol=2e-6), site.site
+
+
+@pytest.mark.parametrize("kind", BLIPS)
+def test_blip_is_proved_on_every_way_to_run_it(kind):
+    model, inputs = blip(kind)
+    if kind == "BlipForQuestionAnswering":
+        inputs = {name: each[:1] for name, each in inputs.items()}  # without padding: see above
+    checks = lo.Subject(model, inputs=inputs).check(inputs)
+    assert [one for one in checks if not one.ok] == []
+
+
+class Rows(lo.Tap):
+    """The weights of the last query of each call of attention to a picture."""
+
+    def __init__(self):
+        self.rows = []
+
+    def see(self, call):
+        if call.site.kind == "cross":
+            self.rows.append(call.weights[:, :, -1])
+
+
+def test_blip_writes_what_it_writes_unwatched():
+    """From a cache, which keeps the picture's keys and values of the first pass."""
+    model, inputs = blip("BlipForConditionalGeneration")
+    subject, given = lo.Subject(model, inputs=inputs), {name: each[:1] for name, each in inputs.items()}
+    stepwise, whole = Rows(), Rows()
+    before = model.generate(**given, max_new_tokens=5)
+    with subject.tapped(stepwise):
+        after = model.generate(**given, max_new_tokens=5)
+    assert torch.equal(before, after)
+    # generate leaves the last token of the prompt out, and returns the last token that it did not read
+    ids = after[:, :-1]
+    with torch.no_grad(), subject.tapped(whole):
+        model(pixel_values=given["pixel_values"], input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
+    for mine, wanted in zip(stepwise.rows[-2:], whole.rows, strict=True):
+        torch.testing.assert_close(mine, wanted, atol=1e-5, rtol=1e-4)
 
 
 def test_blips_towers_by_themselves():

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from tiny.pictures import picture_model
 from tiny.processors import processor_of
 
@@ -90,6 +91,34 @@ def test_trace_takes_a_picture(corpus):
     assert trace.batch.source.part_names()[:2] == ["special", "image"]
     with pytest.raises(lo.UserError, match="not continued"):
         subject().trace("a cat", image=corpus.parent / "pictures" / "1.png", generate=3)
+
+
+@pytest.mark.parametrize("kind", ["clip", "blip"])
+def test_the_states_of_a_pair_of_towers_are_those_of_its_texts(kind):
+    """What these models return has none of its own: each tower has."""
+    model, _ = picture_model(kind)
+    paired = lo.Subject(model, processor_of(kind))
+    example = lo.Example("1", "a red cat", image=Picture.of(Image.new("RGB", (20, 30)), "1"))
+    trace = paired.trace(example)
+    assert trace["weights"].shape == (2, 4, 4, 4)
+    with torch.no_grad():
+        own = model(**trace.batch.inputs, output_hidden_states=True).text_model_output.hidden_states
+    torch.testing.assert_close(trace.hidden_states, torch.stack(own)[:, 0])
+    results = lo.look(paired, [example], ["geometry", "weights"], progress=False)
+    assert bool(np.isfinite(results["geometry"].data["state_sim"]).any())
+
+
+def test_a_caption_s_states_are_not_those_of_its_picture():
+    """BLIP returns the states of its tower of pictures under the name of its own."""
+    pair, _ = picture_model("blip")
+    model = hf.BlipForConditionalGeneration(pair.config).eval()
+    trace = lo.Subject(model, processor_of("blip")).trace("a red cat", image=Image.new("RGB", (20, 30)))
+    own = []
+    hook = model.text_decoder.register_forward_hook(lambda module, arguments, output: own.append(output))
+    with torch.no_grad():
+        model(**trace.batch.inputs, output_hidden_states=True)
+    hook.remove()
+    torch.testing.assert_close(trace.hidden_states, torch.stack(own[0].hidden_states)[:, 0])
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,12 @@ class Site:
 
     @property
     def name(self) -> str:
-        """The stack's name in results: encoder, decoder, vision …, or cross for a text's attention to other states."""
+        """The stack's name in results: encoder, decoder, vision …, or cross for a decoder's attention to other states,
+        encoder-cross for an encoder's.
+        """
         if self.kind != "cross":
             return self.stack
-        return "cross" if self.of_texts else f"{self.stack}-cross"
+        return f"{self.stack}-cross" if self.stack == "encoder" or not self.of_texts else "cross"
 
     @property
     def of_texts(self) -> bool:

@@ -8,6 +8,7 @@ from lorgnette.bare.interventions import Model
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver, looks, refuse_odd_keep
+from lorgnette.models.text_states import text_states
 from lorgnette.subject import subject_of
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
@@ -40,13 +41,13 @@ def watch(model: Model, *lenses: Lens, batch: Batch, keep: str | None = None) ->
         driver.begin(batch)
         hook = subject.model.register_forward_hook(lambda module, arguments, output: outputs.append(output))
         try:
-            with driver.tapped(batch):
+            with driver.tapped(batch), text_states(subject.model, subject.anatomy) as states:
                 yield
         finally:
             hook.remove()
         if len(outputs) != 1:
             raise UserError(f"lo.watch is for one pass of the model; {len(outputs)} ran in its context.")
-        driver.finish(batch, outputs[0])
+        driver.finish(batch, states.placed(outputs[0]))
 
 
 def _refuse(lenses: tuple[Lens, ...], batch: object) -> None:

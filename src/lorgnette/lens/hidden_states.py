@@ -52,7 +52,7 @@ class VectorSizes:
         else:
             inputs = any_text(subject).inputs
         with torch.no_grad(), subject.tapped(recorder):
-            outputs = subject.model(**inputs, output_hidden_states=True, return_dict=True)
+            outputs = subject.forward(inputs, output_hidden_states=True, return_dict=True)
         states = {name: (len(s), s[-1].shape[-1]) for name, s in hidden_states(outputs, subject.anatomy.causal).items()}
         return VectorSizes(recorder.records, states)
 

@@ -180,7 +180,7 @@ def _asked(call: Call, step: Step) -> Bool[Tensor, "batch query"]:
 
 def _known_keys(call: Call, step: Step) -> Bool[Tensor, "batch key"]:
     """The keys that are real: of patches, those that anything may see."""
-    beside = call.site.kind == "cross" and step.target is None
+    beside = call.site.kind == "cross" and (step.target is None or call.site.stack == "encoder")
     return step.keys(call.site) if call.site.of_texts and not beside else call.scores.visible_keys().any((1, 2))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from transformers import Cache
+from transformers import Cache, EncoderDecoderCache
 
 from lorgnette.attending.attend import attend
 from lorgnette.errors import CaptureError
@@ -64,19 +64,30 @@ def blip_text(
 ) -> tuple[Tensor, Tensor | None]:
     """BlipTextSelfAttention: a token attends to the text, or to the patches of the picture."""
     crosses = encoder_hidden_states is not None
+    kept = past_key_values
+    if isinstance(past_key_values, EncoderDecoderCache):
+        kept = past_key_values.cross_attention_cache if crosses else past_key_values.self_attention_cache
+        if crosses and past_key_values.is_updated.get(self.layer_idx):  # the picture was read with the first token
+            layer = kept.layers[self.layer_idx]
+            return _blip_text(self, hidden_states, layer.keys, layer.values, encoder_attention_mask)
     states = hidden_states if encoder_hidden_states is None else encoder_hidden_states
     key, value = (_heads(project(states), self.attention_head_size) for project in (self.key, self.value))
-    if past_key_values is not None and crosses:
-        raise CaptureError("A cache of BLIP's attention to the picture is not supported: pass use_cache=False.")
-    if past_key_values is not None:
-        cache = getattr(past_key_values, "self_attention_cache", past_key_values)
-        key, value = cache.update(key, value, self.layer_idx)
+    if kept is not None:
+        key, value = kept.update(key, value, self.layer_idx)
+        if crosses and isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values.is_updated[self.layer_idx] = True
+    return _blip_text(self, hidden_states, key, value, encoder_attention_mask if crosses else attention_mask)
+
+
+def _blip_text(
+    self: Attention, states: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
     context, weights = attend(
         self,
-        _heads(self.query(hidden_states), self.attention_head_size),
+        _heads(self.query(states), self.attention_head_size),
         key,
         value,
-        encoder_attention_mask if crosses else attention_mask,
+        mask,
         dropout=self.dropout.p if self.training else 0.0,
         is_causal=False,
     )

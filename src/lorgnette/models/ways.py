@@ -44,12 +44,15 @@ class Step:
 
     @property
     def states(self) -> Tensor:
-        """The last hidden state of the last stack, which all heads have acted on, if the model gives it."""
-        for name in ("last_hidden_state", "decoder_hidden_states", "hidden_states"):
-            given = getattr(self.output, name, None)
-            if given is not None:
-                return given if isinstance(given, Tensor) else given[-1]
-        return next(one for one in self.output.values() if isinstance(one, Tensor) and one.is_floating_point())
+        """The last hidden state of the last stack, which all heads have acted on, if the model gives it.
+
+        A model of pictures may give that of its tower of pictures (BLIP): what has a row for each token comes first.
+        """
+        named = ("last_hidden_state", "decoder_hidden_states", "hidden_states", "logits")
+        given = [one for one in (getattr(self.output, name, None) for name in named) if one is not None]
+        given = [one if isinstance(one, Tensor) else one[-1] for one in given]
+        every = [*given, *(one for one in self.output.values() if isinstance(one, Tensor) and one.is_floating_point())]
+        return next((one for one in given if one.shape[:2] == self.asked.shape), every[0])
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def check(subject: Subject, inputs: Mapping[str, Tensor] | None = None) -> list[
         found = sense_ways(inputs, _tokens(subject, inputs))
 
     def run(**inputs: object) -> ModelOutput:
-        return subject.model(**inputs, output_hidden_states=True, return_dict=True)
+        return subject.forward(inputs, output_hidden_states=True, return_dict=True)
 
     with unrounded(subject.model):
         proof = proof_of(subject.model, subject.anatomy, found, run)

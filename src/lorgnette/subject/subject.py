@@ -27,6 +27,7 @@ from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.quantised import refuse_no_gradients
 from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
+from lorgnette.models.text_states import text_states
 from lorgnette.models.watching import refuse_compiled
 from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.batch import Batch
@@ -295,7 +296,7 @@ class Subject(Facts):
             _ = self._passes_gradients
         try:
             with evaluating(self.model), padding_known(batch.inputs, batch.padded):
-                return self.model(**batch.inputs, **options)
+                return self.forward(batch.inputs, **options)
         except ValueError as error:
             if "padding token" not in str(error):
                 raise
@@ -303,6 +304,13 @@ class Subject(Facts):
                 f"{type(self.model).__name__} {self.name!r} does not know its padding token, so it takes one text at a "
                 "time. Set pad_token_id in its config.json (GPT-2: the id of <|endoftext|>)."
             ) from error
+
+    def forward(self, inputs: Mapping[str, object], **options: object) -> ModelOutput:
+        """What the model makes of these inputs; hidden states, if asked for, are those of its texts."""
+        if not options.get("output_hidden_states"):
+            return self.model(**inputs, **options)
+        with text_states(self.model, self.anatomy) as states:
+            return states.placed(self.model(**inputs, **options))
 
     @cached_property
     def _passes_gradients(self) -> bool:
