@@ -271,3 +271,49 @@ def test_padding_without_a_mask(llama):
         with pytest.raises(UserError, match=r"input_ids contain padding \(id 0\) but there is no attention_mask"):
             call()
     assert tiny_model("bert").config.pad_token_id == 0
+
+
+def test_logits_of_the_last_positions_only(llama):
+    """`logits_to_keep` cuts the logits, and with them what is padding."""
+    for keep in (1, 3, torch.tensor([-1, -3])):
+        apart = [lo.effect(llama, {**one, "logits_to_keep": keep}, without=["1.2"]).divergence for one in alone()]
+        slopes = sum(lo.gradient_effects(llama, {**one, "logits_to_keep": keep}).values for one in alone())
+        inputs = {**padded("left"), "logits_to_keep": keep}
+        assert lo.effect(llama, inputs, without=["1.2"]).divergence == pytest.approx(np.mean(apart), rel=1e-9)
+        np.testing.assert_allclose(lo.gradient_effects(llama, inputs).values, slopes, rtol=1e-7, atol=1e-9)
+    right = padded("right")
+    for call in (
+        lambda: lo.effect(llama, {**right, "logits_to_keep": 1}, without=["1.2"]),
+        lambda: lo.gradient_effects(llama, {**right, "logits_to_keep": 1}),
+    ):
+        with pytest.raises(UserError, match="logits_to_keep keeps only padding of text"):
+            call()
+    some = lo.effect(llama, {**right, "logits_to_keep": 9}, without=["1.2"])
+    whole = lo.effect(llama, right, without=["1.2"])
+    assert torch.equal(some.mask, right["attention_mask"][:, -9:].bool())
+    torch.testing.assert_close(some.logits, whole.logits[:, -9:])
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("ends", [2, [7, 2]])
+@pytest.mark.parametrize("named", [True, False])
+def test_padding_with_the_id_that_ends_texts(side, ends, named):
+    """As the recipe for GPT-2 and Llama pads: one such id at an edge may be the end of the text, two are padding."""
+    model = MODELS["llama"]()
+    model.config.eos_token_id, model.config.pad_token_id = ends, 2 if named else None
+    two, one = torch.tensor([[5, 6, 7, 8], [5, 6, 2, 2]]), torch.tensor([[5, 6, 7, 8], [5, 6, 7, 2]])
+    two, one = (ids.flip(1) if side == "left" else ids for ids in (two, one))
+    tokenizer = word_pieces()
+    tokenizer.pad_token = tokenizer.eos_token = tokenizer.convert_ids_to_tokens(2)
+    for call in (
+        lambda ids: lo.attention(model, input_ids=ids),
+        lambda ids: lo.effect(model, {"input_ids": ids}, without=["1.2"]),
+        lambda ids: lo.gradient_effects(model, {"input_ids": ids}),
+        lambda ids: lo.batch({"input_ids": ids}, tokenizer),
+        lambda ids: lo.batch({"input_ids": ids}, config=model.config),
+    ):
+        with pytest.raises(UserError, match=r"input_ids contain padding \(id 2, which also ends a text\) but"):
+            call(two)
+        call(one)
+        call(torch.tensor([[5], [2]]))
+    lo.attention(model, input_ids=two, attention_mask=torch.ones_like(two))

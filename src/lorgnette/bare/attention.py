@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 from lorgnette import axes
 from lorgnette.attending import Recorder, Site
 from lorgnette.attending.recorder import PARTS
-from lorgnette.bare.inputs import model_inputs, running
+from lorgnette.bare.inputs import fresh, model_inputs, running
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
 from lorgnette.display import Facts
@@ -167,7 +167,7 @@ def attention(
     _refuse_padding_from_the_end(rows or (), inputs)
     recorder = Recorder.of(*_known_parts(parts), sites=sites, heads=picked, rows=rows, graph=torch.is_grad_enabled())
     with tapped(subject, recorder), running(subject, inputs):
-        output = subject.model(**inputs)
+        output = subject.model(**fresh(inputs))
     if not recorder.records:
         raise UserError(f"{subject.name!r} made no attention call in this pass. Check that these are its inputs.")
     return Attention(subject, dict(recorder.records), output, picked)

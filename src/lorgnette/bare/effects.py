@@ -11,7 +11,7 @@ from transformers.utils import ModelOutput
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.bare.inputs import model_inputs, predictions, refuse_labelled_padding, running
+from lorgnette.bare.inputs import fresh, model_inputs, predictions, refuse_labelled_padding, running
 from lorgnette.bare.interventions import Model, contexts_of, knockout, patching, scaling
 from lorgnette.errors import UserError, listed, shown
 from lorgnette.models.switching import evaluating
@@ -60,9 +60,9 @@ def effect(
         raise UserError("Nothing to compare: name heads in without=, scaled= or patched=.")
     network = subject.model
     with torch.no_grad(), evaluating(network), running(subject, inputs):
-        intact = network(**inputs)
+        intact = network(**fresh(inputs))
         with tapped(subject, *taps):
-            changed = network(**inputs)
+            changed = network(**fresh(inputs))
     before, after = _logits(intact), _logits(changed)
     losses = (getattr(intact, "loss", None), getattr(changed, "loss", None))
     loss = None if losses[0] is None or losses[1] is None else (float(losses[0]), float(losses[1]))
@@ -99,7 +99,7 @@ def gradient_effects(
     leaves = _Leaves()
     with torch.enable_grad(), evaluating(subject.model), tapped(subject, leaves):
         with running(subject, inputs):
-            output = subject.model(**inputs)
+            output = subject.model(**fresh(inputs))
         value = _default_metric(subject, inputs, output) if metric is None else metric(output)
         _refuse_metric(value)
         gradients = torch.autograd.grad(value, list(leaves.contexts.values()), allow_unused=True)

@@ -1,5 +1,6 @@
 """Inputs of the bare functions, checked against the model before the pass."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -61,7 +62,48 @@ def refuse_shapes(inputs: Mapping[str, object]) -> None:
         if isinstance(like, Tensor) and (like.dim() < 2 or 0 in like.shape[:2]):
             raise UserError(f"{name} are empty ({_shape(like)}): expected at least one text with at least one token.")
         if isinstance(mask, Tensor):
-            real_tokens(mask, tuple(like.shape[:2]) if isinstance(like, Tensor) else None, mask_name)
+            past = _cached(inputs, name)
+            if past and isinstance(like, Tensor) and mask.dim() == 2 and mask.shape[1] != past + like.shape[1]:
+                raise UserError(
+                    f"{mask_name} is for {mask.shape[1]} positions: expected {past + like.shape[1]}, one for each of "
+                    f"the {past} in past_key_values and one for each of the {like.shape[1]} new ones."
+                )
+            real_tokens(mask, (len(like), past + like.shape[1]) if isinstance(like, Tensor) else None, mask_name)
+
+
+def _cached(inputs: Mapping[str, object], side: str) -> int:
+    """How many positions of this side of the model are in a cache that the user passes."""
+    cache, read = inputs.get("past_key_values"), "decoder_input_ids" in inputs
+    if cache is None or read != (side == "decoder_input_ids"):
+        return 0
+    length = getattr(cache, "get_seq_length", None)
+    return 0 if length is None else int(length())
+
+
+def fresh(inputs: Mapping[str, object]) -> dict[str, object]:
+    """The inputs with a copy of the cache, if there is one: a pass writes its keys and values into the one it gets."""
+    return {name: _copied(value) if _is_cache(value) else value for name, value in inputs.items()}
+
+
+def _is_cache(value: object) -> bool:
+    return not isinstance(value, Tensor | ModelOutput | str | int | float | None)
+
+
+def _copied(cache: object) -> object:
+    """A copy that gradients flow through, which `deepcopy` alone refuses."""
+    memo: dict[int, object] = {}
+    waiting, seen = [cache], {id(cache): cache}
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            memo[id(value)] = value.clone()
+            continue
+        parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+        for part in (*parts, *getattr(value, "__dict__", {}).values()):
+            if id(part) not in seen:
+                seen[id(part)] = part
+                waiting.append(part)
+    return copy.deepcopy(cache, memo)
 
 
 def _refuse_positions(positions: object, like: Tensor) -> None:
@@ -136,24 +178,55 @@ def predictions(
         return None
     here, decodes = tuple(logits.shape[:2]), _decodes(subject)
     side = "decoder_input_ids" if decodes else "input_ids"
-    like, mask = inputs.get(side, None if decodes else inputs.get("inputs_embeds")), inputs.get(SIDES[side])
-    if isinstance(like, Tensor) and tuple(like.shape[:2]) == here:
-        real = real_tokens(mask, here, SIDES[side]) if isinstance(mask, Tensor) else torch.ones(here, dtype=torch.bool)
-    elif decodes and isinstance(labels, Tensor) and tuple(labels.shape) == here:
-        real = labels != IGNORED  # of which the model makes its decoder's inputs
-    else:
-        return None
-    return real.to(logits.device)
+    like = inputs.get(side, None if decodes else inputs.get("inputs_embeds"))
+    if isinstance(like, Tensor):
+        real = _kept(_real(inputs, side, like), inputs.get("logits_to_keep"))
+        if tuple(real.shape) == here:
+            _refuse_no_row(real)
+            return real.to(logits.device)
+        if bool(real.all()):
+            return None
+        raise UserError(
+            f"The model returns {here[1]} rows of logits for {like.shape[1]} positions, so which of them are padding "
+            "is not known: pass texts of one length, without padding."
+        )
+    if decodes and isinstance(labels, Tensor) and tuple(labels.shape) == here:
+        return (labels != IGNORED).to(logits.device)  # of which the model makes its decoder's inputs
+    return None
+
+
+def _real(inputs: Mapping[str, object], side: str, like: Tensor) -> Bool[Tensor, "batch token"]:
+    """Which of the positions that the model reads in this pass are tokens."""
+    mask, past = inputs.get(SIDES[side]), _cached(inputs, side)
+    if not isinstance(mask, Tensor):
+        return torch.ones(like.shape[:2], dtype=torch.bool, device=like.device)
+    return real_tokens(mask, (len(like), past + like.shape[1]), SIDES[side])[:, past:]
+
+
+def _kept(real: Bool[Tensor, "batch token"], keep: object) -> Bool[Tensor, "batch kept"]:
+    """The rows of which the model returns logits: all, the last so many, or those at these positions."""
+    if isinstance(keep, Tensor):
+        return real[:, keep.to(real.device)]
+    return real[:, -keep:] if isinstance(keep, int) and keep else real
+
+
+def _refuse_no_row(real: Bool[Tensor, "batch kept"]) -> None:
+    empty = (~real.any(-1)).nonzero()[:, 0].tolist()
+    if empty:
+        raise UserError(
+            f"logits_to_keep keeps only padding of text {empty[0] + 1}: pad on the left (padding_side='left'), or keep "
+            "more rows."
+        )
 
 
 def refuse_labelled_padding(subject: Subject, inputs: Mapping[str, object]) -> None:
     """Refuse labels at padding, which the loss would count."""
-    labels, ids, mask = (inputs.get(name) for name in ("labels", "input_ids", "attention_mask"))
-    if not (isinstance(labels, Tensor) and isinstance(ids, Tensor) and isinstance(mask, Tensor)):
+    labels, ids = inputs.get("labels"), inputs.get("input_ids")
+    if not (isinstance(labels, Tensor) and isinstance(ids, Tensor)):
         return
     if _decodes(subject) or labels.shape != ids.shape:
         return
-    if bool((labels[~real_tokens(mask, tuple(ids.shape))] != IGNORED).any()):
+    if bool((labels[~_real(inputs, "input_ids", ids)] != IGNORED).any()):
         raise UserError(
             f"labels name tokens at padding, so the loss would count them: set them to {IGNORED} there "
             "(labels.masked_fill(attention_mask == 0, -100))."

@@ -3,7 +3,7 @@
 Padding may stand before a text, behind it, or inside. Whoever needs the first token, the last or the tenth asks here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Int, Shaped
@@ -98,19 +98,28 @@ def _seen_keys(mask: Tensor, name: str) -> Mask:
     return visible.any(1)
 
 
-def refuse_unmasked(inputs: Mapping[str, object], pad: int | None, end: int | None = None) -> None:
-    """Padding that no mask names would be counted as text."""
+def refuse_unmasked(inputs: Mapping[str, object], pad: int | None, end: int | Sequence[int] | None = None) -> None:
+    """Padding that no mask names would be counted as text.
+
+    Where the id that ends a text also pads it (GPT-2, Llama), one at an edge may be the end; two are padding.
+    """
+    ends = {end} if isinstance(end, int) else set(end or ())
     for name, mask in SIDES.items():
         ids = inputs.get(name)
-        if not isinstance(ids, Tensor) or inputs.get(mask) is not None or pad is None or pad == end:
+        if not isinstance(ids, Tensor) or inputs.get(mask) is not None or ids.dim() != 2 or not ids.shape[1]:
             continue
-        if ids.dim() != 2 or not ids.shape[1]:
-            continue
-        edges = ids[:, -1:] if name == "decoder_input_ids" else ids[:, [0, -1]]  # a decoder may begin with padding
-        if bool((edges == pad).any()):
+        sides = [ids[:, -2:]] if name == "decoder_input_ids" else [ids[:, :2], ids[:, -2:]]  # it may begin with padding
+        edges = [ids[:, -1]] if name == "decoder_input_ids" else [ids[:, 0], ids[:, -1]]
+        if pad is not None and pad not in ends and any(bool((edge == pad).any()) for edge in edges):
             raise UserError(
                 f"{name} contain padding (id {pad}) but there is no {mask}: pass the one that the tokenizer returned."
             )
+        for twice in ends & {pad} if pad is not None else ends:
+            if any(bool((side == twice).all(-1).any()) for side in sides if side.shape[1] == 2):
+                raise UserError(
+                    f"{name} contain padding (id {twice}, which also ends a text) but there is no {mask}: pass the one "
+                    "that the tokenizer returned."
+                )
 
 
 def _by(shape: tuple[int, ...]) -> str:
