@@ -27,6 +27,7 @@ LEVELS = (
     "files",
     "model_names",
     "kernels",
+    "progress",
     "statistics",
     "results",
     "figures",

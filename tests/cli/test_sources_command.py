@@ -35,7 +35,7 @@ def test_parts_are_printed_and_written(model, tmp_path):
         app, ["sources", model, written(tmp_path, *rows), "--among", "document *", "--out", str(out)]
     )
     assert done.exit_code == 0, done.output
-    assert "4 prompts: one pass for attention and norms" in done.stderr
+    assert "sources: 4 prompts: one pass for attention and norms" in done.stderr
     assert "28 copies with masked parts" in done.stderr
     assert "prompt 1: the answer 'good' has log P −" in done.stdout
     assert "Note: 'start' has the first token" in done.stdout

@@ -233,3 +233,36 @@ def test_the_plot_and_the_page_show_every_part(tmp_path):
     assert "<b> it" not in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "<table" in used._repr_html_()
+
+
+def test_the_cost_is_said_beforehand_and_is_right(capsys, monkeypatch):
+    copies = []
+    run = Likelihood._run
+    monkeypatch.setattr(
+        Likelihood, "_run", lambda self, hidden, start: copies.append(len(hidden)) or run(self, hidden, start)
+    )
+    lo.sources(gpt2(), PARTS, generate=2, among="document *")
+    said = capsys.readouterr().err
+    assert said.startswith("sources: 1 prompt: 1 answer to generate, one pass for attention and norms")
+    assert f" {sum(copies)} copies with masked parts in all" in said
+    lo.sources(gpt2(), PARTS, ANSWER, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_copies_are_counted_as_they_are_done(monkeypatch, capsys):
+    monkeypatch.setattr("lorgnette.progress.EVERY", -1.0)
+    monkeypatch.setattr("lorgnette.explaining.sources.masking.TOGETHER", 40)
+    used = lo.sources(gpt2(), PARTS, ANSWER, among="document *")
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("masking parts: ")]
+    count = len(used.data["source"]) + int(used.data["compared"].sum()) + 1
+    done = [int(line.split()[2]) for line in lines]
+    assert done == sorted(set(done))
+    assert len(done) > 1
+    assert done[-1] == count
+    assert f" of {count} copies" in lines[0]
+
+
+def test_a_look_says_what_a_prompt_takes(capsys):
+    example = answered(lo.prompt(PARTS), ANSWER)
+    lo.look(gpt2(), [example], ["sources"])
+    assert "sources: for each prompt one pass for attention and norms" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Rationales against definitions written out, text by text and word by word."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import combinations
 
 import numpy as np
@@ -19,6 +20,7 @@ from lorgnette.explaining import explain, explanations
 from lorgnette.lens.rationales.gold import gold_share, gold_words
 from lorgnette.lens.rationales.lens import CHEAP, MEASURES, Rationales, pairs_tested
 from lorgnette.lens.rationales.plausibility import chosen_scores, span_scores
+from lorgnette.lens.rationales.word_removal import WordRemoval
 from lorgnette.lens.rationales.words import BLIND
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.texts.example import Example
@@ -338,3 +340,19 @@ def test_explanations_of_the_same_texts_are_compared_in_pairs():
             assert p.sel(measure=measure)[a, b].item() == pytest.approx(wanted)
             assert p.sel(measure=measure)[b, a].item() == pytest.approx(wanted)
         assert (p.sel(measure=measure)[0, 1:] < 0.05).all()
+
+
+def test_the_cost_is_said_beforehand_and_is_right(capsys, monkeypatch):
+    copies = []
+    drops = WordRemoval._drops
+    monkeypatch.setattr(
+        WordRemoval, "_drops", lambda self, gone: copies.append(gone[..., 0].numel()) or drops(self, gone)
+    )
+    texts = [example for example in TREEBANK if example.rationale is not None]
+    lo.look(classifier(), texts, ["rationales:methods=occlusion+gradient_x_input"])
+    said = capsys.readouterr().err
+    each = sum(copies) / len(texts)
+    assert each == 12 * 5  # two explanations, and three that look at nothing
+    assert "rationales: for each text 12 copies without some words for each of 5 rankings; occlusion: one" in said
+    lens = Rationales("lime" if find_spec("captum") else "integrated_gradients")
+    assert ("512 passes for each text" if find_spec("captum") else "gradients a text") in lens.cost()

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 import lorgnette as lo
-from lorgnette.looking import progress
+from lorgnette import progress
 from lorgnette.looking.texts import text_count
 
 

@@ -55,6 +55,7 @@ def align(
       lorgnette align ./my-model -c dev.jsonl --gold dev.talp --first 1 --texts multi30k:en-fr:val
     """
     from lorgnette.looking.aligning import align as choose
+    from lorgnette.progress import tell_cost
     from lorgnette.texts import as_examples
     from lorgnette.texts import corpus as open_corpus
 
@@ -66,9 +67,8 @@ def align(
     tests = None if test is None else opened(test)
     wanted = examples if texts is None else opened(texts)
     subject = opening.load(model)
-    cost = "two passes over the development texts, one over the test texts"
-    written = "" if out is None else f", one over the {len(wanted):,} texts whose links are written"
-    typer.echo(f"{len(examples) + len(tests or ()):,} texts with gold links: {cost}{written}.", err=True)
+    if out is not None:
+        tell_cost("links", f"in the end, one pass over the {len(wanted):,} texts whose links are written")
     aligner = choose(
         subject, examples, tests, gold=gold, test_gold=test_gold, first=first, development=development, most=most
     )

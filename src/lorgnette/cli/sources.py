@@ -1,6 +1,5 @@
 """`lorgnette sources MODEL prompts.jsonl`: which parts of its prompt an answer used."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lorgnette.results import Result
-    from lorgnette.subject import Subject
-    from lorgnette.texts.corpus import Corpus
 
 _SHOWN = 3
 """Prompts whose parts are printed."""
@@ -62,6 +59,7 @@ def sources(
     if resume and out is None:
         raise typer.BadParameter("--resume needs the --out of the run that was interrupted.")
     from lorgnette.cli.look import show, write_report
+    from lorgnette.explaining.sources.parts import cost, planned
     from lorgnette.lens.sources.lens import SourceSignals
     from lorgnette.looking.look import look
     from lorgnette.looking.short_texts import short_texts
@@ -73,8 +71,8 @@ def sources(
     texts = prompt_corpus(prompts)
     texts = texts if limit is None else texts.take(limit)
     subject = opening.load(model)
-    cost, texts.most = _cost(subject, texts, among)
-    typer.echo(cost, err=True)
+    plans = [planned(subject, example, among) for example in texts]  # a prompt that cannot be measured is refused here
+    lens.announced, texts.most = cost(plans), len(plans)
     tokenized = TokenizedTexts(subject, texts)
     # Each prompt is a batch of its own: its copies are run together anyway, and progress is told prompt by prompt.
     results = look(
@@ -86,24 +84,6 @@ def sources(
     if out is not None:
         write_report(page, subject, lambda: short_texts(tokenized), out)
         _parts(results["sources"]).to_csv(out / "sources.csv", index=False)
-
-
-def _cost(subject: "Subject", texts: "Corpus", among: Sequence[str] | None) -> tuple[str, int]:
-    """The cost in one sentence and the number of prompts; a prompt that cannot be measured is refused."""
-    from lorgnette.explaining.sources.parts import planned
-
-    copies, tokens, answers, prompts = 0, 0, 0, 0
-    for example in texts:
-        plan = planned(subject, example, among)
-        prompts, copies, tokens = prompts + 1, copies + plan.copies, tokens + plan.copies * plan.tokens
-        answers += not plan.answered
-    told = f"{answers:,} {'answer' if answers == 1 else 'answers'} to generate, " if answers else ""
-    counted = f"{prompts:,} {'prompt' if prompts == 1 else 'prompts'}"
-    said = (
-        f"{counted}: {told}one pass for attention and norms and one forward and backward for relevance each, "
-        f"{copies:,} copies with masked parts in all (at most {tokens:,} tokens, less what copies share)."
-    )
-    return said, prompts
 
 
 def _parts(result: "Result") -> "pd.DataFrame":

@@ -42,13 +42,11 @@ def stream(
       lorgnette stream HuggingFaceTB/SmolLM2-135M -c long.txt --out runs/pattern
       lorgnette stream HuggingFaceTB/SmolLM2-135M -c wikitext2 --limit 40 --window 256 --loss 0.02
     """
-    from lorgnette.looking.streaming import cost
     from lorgnette.looking.streaming import stream as find
     from lorgnette.texts import corpus as open_corpus
 
     texts = open_corpus(corpus, split=split, data=data, limit=limit, text_column=text_column)
     subject = opening.load(model)
-    typer.echo(cost(subject, draws), err=True)
     found = find(
         subject, texts, loss=loss, sinks=sinks, window=window, draws=draws, development=development, seed=seed,
         truncate=truncate,

@@ -242,10 +242,11 @@ def _drawn(
 def _say_cost(methods: "Sequence[str]") -> None:
     """Say beforehand what takes long."""
     from lorgnette.explaining import COSTS
+    from lorgnette.progress import tell_cost
 
     for method in dict.fromkeys(methods):
         if method in COSTS:
-            typer.echo(f"{method}: {COSTS[method]}.", err=True)
+            tell_cost(method, COSTS[method])
 
 
 def _explained(

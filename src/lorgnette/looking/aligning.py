@@ -18,7 +18,9 @@ from lorgnette.files import written_whole
 from lorgnette.lens.alignment.lens import MEASURES, READINGS, Alignment, gold_links
 from lorgnette.lens.alignment.linking import Counts, Linker, Pairs, WordLinks, counted, error_difference, error_rate
 from lorgnette.looking.look import look
+from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.texts import Texts, same_id
+from lorgnette.progress import tell_cost
 from lorgnette.results import Result
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.texts import as_examples, texts_of
@@ -142,6 +144,10 @@ def align(
         raise UserError(
             f"{len(early)} texts to choose heads on and {len(late)} to test them on: two of each are needed. Give more "
             "texts, or a corpus for the test."
+        )
+    if progress and ProcessRank.join().first:
+        tell_cost(
+            "align", f"two passes over {len(early):,} texts to choose heads on, one over {len(late):,} to test them"
         )
     right = _gold(early, gold, first)
     right_late = _gold(late, gold if test is None else test_gold, first)

@@ -13,6 +13,7 @@ from lorgnette.lens.whole_model import WholeModel
 from lorgnette.lens.whole_model import attributes as attributes_of
 from lorgnette.looking.driver import looks
 from lorgnette.looking.texts import Counts, TokenizedTexts, same_id
+from lorgnette.progress import tell_cost
 from lorgnette.results import Result, Results
 from lorgnette.results.provenance import Provenance
 from lorgnette.texts.example import Example
@@ -64,7 +65,7 @@ def tell_costs(lenses: Iterable[Lens]) -> None:
     """What the lenses take that need many passes, a line each, before the first one."""
     for lens in lenses:
         if cost := lens.cost():
-            print(f"{lens.name}: {cost}.", file=sys.stderr, flush=True)
+            tell_cost(lens.name, cost)
 
 
 def tell_parts(lenses: Sequence[Lens], texts: object) -> None:

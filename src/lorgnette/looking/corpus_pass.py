@@ -18,10 +18,10 @@ from lorgnette.looking.conclusion import concluded, name_of, provenance_of
 from lorgnette.looking.interrupts import signals_between_batches
 from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
-from lorgnette.looking.progress import progress_bar
 from lorgnette.looking.resume import BEFORE, LOOK, UNFINISHED, Keeper
 from lorgnette.looking.texts import Counts, Share, TextSet, TokenizedTexts, UniqueIds, batches
 from lorgnette.models.switching import evaluating
+from lorgnette.progress import progress_bar
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.sides import Encoded
 from lorgnette.types import Json

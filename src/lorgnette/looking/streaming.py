@@ -20,7 +20,9 @@ from lorgnette.lens.context.lens import Context
 from lorgnette.lens.context.together import CHOICE, COUNT, LEAST, RANDOM, KeyHead, StreamedTogether
 from lorgnette.lens.context.windowed import Stream
 from lorgnette.looking.look import look
+from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.texts import Texts
+from lorgnette.progress import tell_cost
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.subject import Subject, refuse_no_subject
@@ -171,6 +173,8 @@ def stream(
     early = [each for each in examples if share(f"part/{each.id}") < development]
     late = [each for each in examples if not share(f"part/{each.id}") < development]
     kept = Stream(sinks, window)
+    if progress and ProcessRank.join().first:
+        tell_cost("stream", cost(subject, draws))
     if min(len(early), len(late)) < 2:
         raise UserError(
             f"{len(early)} texts to rank heads on and {len(late)} to test them on: two of each are needed. Give "
@@ -196,7 +200,7 @@ def cost(subject: Subject, draws: int) -> str:
     sites = subject.anatomy.sites
     return (
         f"{sum(each.groups for each in sites)} key heads in {len(sites)} layers: on the development texts a part of a "
-        f"pass for each of them and {STEPS} passes, on the test texts {STEPS * (1 + draws)} passes."
+        f"pass for each of them and {STEPS} passes, on the test texts {STEPS * (1 + draws)} passes"
     )
 
 

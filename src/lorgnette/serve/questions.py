@@ -80,7 +80,7 @@ def sources_of(subject: Subject, example: Example, question: schemas.SourcesQues
     answer = question.answer
     if answer is not None and not answer[:1].isspace():
         answer = f" {answer}"
-    found = sources(subject, example, answer, generate=question.generate)
+    found = sources(subject, example, answer, generate=question.generate, progress=False)
     lines = {span.name: example.text[span.start : span.end].strip() for span in example.parts}
     return {
         "answer": found.answer,

@@ -5,7 +5,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lorgnette.looking.progress import Lines, bars
+from lorgnette.progress import Lines, bars
 from lorgnette.training.trainer import CURVE, Tally
 
 

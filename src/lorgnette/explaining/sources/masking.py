@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -71,8 +71,10 @@ class Likelihood:
         self.cache = _shareable(getattr(output, "past_key_values", None))
         return float(self._said(output.logits))
 
-    def without(self, hidden: Bool[Tensor, "copy part"]) -> Float[Tensor, " copy"]:
-        """log P(answer | prompt) with some parts hidden in each copy."""
+    def without(
+        self, hidden: Bool[Tensor, "copy part"], advance: Callable[[int, int], None] = lambda copies, tokens: None
+    ) -> Float[Tensor, " copy"]:
+        """log P(answer | prompt) with some parts hidden in each copy; `advance` is told of those that are done."""
         if not len(hidden):
             return torch.zeros(0, dtype=torch.float64)
         masks = self.prompt.masks[:, : self.length]
@@ -81,7 +83,9 @@ class Likelihood:
         order = sorted(range(len(starts)), key=starts.__getitem__)  # copies that share most of the text run together
         out = torch.zeros(len(hidden), dtype=torch.float64)
         for some in self._batches([(number, starts[number]) for number in order]):
-            out[some] = self._run(tokens[some], min(starts[number] for number in some)).cpu()
+            first = min(starts[number] for number in some)
+            out[some] = self._run(tokens[some], first).cpu()
+            advance(len(some), len(some) * (self.length - first))
         return out
 
     def copies_together(self, start: int) -> int:

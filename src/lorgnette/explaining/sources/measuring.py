@@ -17,12 +17,13 @@ from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.constraints import checked
 from lorgnette.display import NotebookDisplay, plot_of, sources_page_of
-from lorgnette.errors import UserError, listed, shown
+from lorgnette.errors import UserError, flag, listed, shown
 from lorgnette.explaining.backward import EVEN, relevance_by_part
 from lorgnette.explaining.sources.masking import Likelihood
-from lorgnette.explaining.sources.parts import AnsweredPrompt, answered_prompt, refuse_silent
+from lorgnette.explaining.sources.parts import AnsweredPrompt, answered_prompt, cost, planned, refuse_silent
 from lorgnette.explaining.sources.signals import AnswerRows
 from lorgnette.explaining.target import Next
+from lorgnette.progress import progress_bar, tell_cost
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.generation import Generation
 from lorgnette.texts.example import Example
@@ -138,6 +139,7 @@ def sources(
     among: str | Sequence[str] | None = None,
     generate: int | Generation = 32,
     method: str = "attnlrp",
+    progress: bool = True,
 ) -> Sources:
     """Which parts of its prompt an answer used: the command `lorgnette sources`.
 
@@ -157,6 +159,7 @@ def sources(
     Masked out: in every layer, no token outside the part can attend to its tokens; positions stay as they are. The
     answer is read as it stands (teacher forcing). One pass for attention and norms, one forward and backward for
     relevance (`method`: attnlrp, ah or gradient_x_input), and two copies of the text for each source, run together.
+    With `progress`, the cost is said before the first pass, and how many copies are done.
 
     What it does not tell you: that a source with a small drop was not read: another may say the same. See `alone`.
     """
@@ -168,7 +171,11 @@ def sources(
     if answer is not None:
         example = answered(example, answer)
     generation = generate if isinstance(generate, Generation) else Generation(generate)
-    return used(subject, answered_prompt(subject, example, listed_names(among), generation), method)
+    flag(progress, "progress")
+    named = listed_names(among)
+    if progress:
+        tell_cost("sources", cost([planned(subject, example, named)]))
+    return used(subject, answered_prompt(subject, example, named, generation), method, progress=progress)
 
 
 def listed_names(among: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -194,12 +201,14 @@ def as_prompt(given: object) -> Example:
     return chat(given)
 
 
-def used(subject: Subject, prompt: AnsweredPrompt, method: str) -> Sources:
+def used(subject: Subject, prompt: AnsweredPrompt, method: str, *, progress: bool = False) -> Sources:
     """All numbers of one prompt with its answer."""
     likelihood, rows = Likelihood(subject, prompt), AnswerRows(subject, prompt)
     whole = likelihood.whole(rows)
     compared = torch.tensor(prompt.among)
-    said = likelihood.without(_hidden(compared))
+    hidden = _hidden(compared)
+    with progress_bar("masking parts", len(hidden), enabled=progress, unit="copies") as advance:
+        said = likelihood.without(hidden, advance)
     parts, count = len(prompt.names), int(compared.sum())
     drop, alone, none = said[:parts], said[parts : parts + count], float(said[-1])
     relevance, by_head = relevance_by_part(

@@ -102,6 +102,18 @@ class Plan:
     answered: bool
 
 
+def cost(plans: Sequence[Plan]) -> str:
+    """What it takes to measure these prompts, in a sentence."""
+    answers, copies = sum(not plan.answered for plan in plans), sum(plan.copies for plan in plans)
+    tokens = sum(plan.copies * plan.tokens for plan in plans)
+    told = f"{answers:,} {'answer' if answers == 1 else 'answers'} to generate, " if answers else ""
+    return (
+        f"{len(plans):,} {'prompt' if len(plans) == 1 else 'prompts'}: {told}one pass for attention and norms and one "
+        f"forward and backward for relevance each, {copies:,} copies with masked parts in all (at most {tokens:,} "
+        "tokens, less what copies share)"
+    )
+
+
 def planned(subject: Subject, example: Example, among: Sequence[str] | None = None) -> Plan:
     """What a prompt will take; refused where it cannot be measured, before any pass."""
     refuse_silent(subject)

@@ -13,7 +13,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.constraints import Interval, OneOf, Seed
 from lorgnette.errors import UserError, near
-from lorgnette.explaining import class_number, explanations
+from lorgnette.explaining import COSTS, class_number, explanations
 from lorgnette.explaining.by_captum import CAPTUM, require_captum
 from lorgnette.lens.base import Lens
 from lorgnette.lens.losses import task_of
@@ -91,6 +91,13 @@ class Rationales(Lens):
             )
         self.share, self.top = share, TOP if share is None and top is None else top
         self.gold, self.perturbation, self.seed, self.class_name = gold, perturbation, seed, class_name
+
+    def cost(self) -> str:
+        copies = 2 * (len(SHARES) + 1)
+        slow = [f"; {method}: {COSTS[method]}" for method in self.methods if method in COSTS]
+        return f"for each text {copies} copies without some words for each of {len(self.methods)} rankings" + "".join(
+            slow
+        )
 
     def allocate(self, subject: Subject) -> None:
         if subject.labels is None or task_of(subject) != "classification" or subject.encoder.translates:

@@ -89,6 +89,14 @@ class SourceSignals(Lens):
         self.among: tuple[str, ...] | None = listed_names(among)
         self.generation: Generation = Generation(generate)
         self.method = method
+        self.announced = ""
+        """what all prompts take, if somebody has counted"""
+
+    def cost(self) -> str:
+        return self.announced or (
+            "for each prompt one pass for attention and norms, one forward and backward for relevance, a copy with a "
+            "masked part for each part and a copy with all others masked for each source"
+        )
 
     def allocate(self, subject: Subject) -> None:
         refuse_silent(subject)

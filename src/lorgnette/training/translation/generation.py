@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from lorgnette.errors import UserError
-from lorgnette.looking.progress import progress_bar
 from lorgnette.models.pruned.stock import cache_is_short
+from lorgnette.progress import progress_bar
 from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 ROOM = 20

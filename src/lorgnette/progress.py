@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal of any width, otherwise a line from time to time."""
+"""What is said of long work, on stderr: its cost beforehand; then a bar in a terminal, or a line from time to time."""
 
 import sys
 import time
@@ -14,6 +14,13 @@ EVERY = 15.0
 """Seconds between two lines where there is no terminal."""
 SLOW = 20.0
 """Tokens a second below which seconds a text say more."""
+ONE = {"texts": "text", "copies": "copy", "steps": "step"}
+"""What is counted, in the singular."""
+
+
+def tell_cost(what: str, cost: str) -> None:
+    """Say what something takes before it starts."""
+    print(f"{what}: {cost}.", file=sys.stderr, flush=True)
 
 
 def bars(console: "Console") -> "Progress":
@@ -41,7 +48,7 @@ class Lines:
         if now - self.last < EVERY or done <= self.first:
             return
         self.last = now
-        unit = self.unit.removesuffix("s") if (self.total or done) == 1 else self.unit
+        unit = ONE[self.unit] if (self.total or done) == 1 else self.unit
         parts = [f"{done:,}{'' if self.total is None else f' of {self.total:,}'} {unit}", said]
         if self.total is not None and done < self.total:
             left = (now - self.began) / (done - self.first) * (self.total - done)
@@ -50,7 +57,9 @@ class Lines:
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Iterator[Callable[..., None]]:
+def progress_bar(
+    what: str, total: int | None, *, enabled: bool = True, unit: str = "texts"
+) -> Iterator[Callable[..., None]]:
     """Yields a function to call with (texts, tokens) as they are done; texts that are skipped do not count as speed."""
     if not enabled:
         yield lambda *_, **__: None
@@ -60,7 +69,7 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
     console, began = Console(stderr=True), time.monotonic()
     done = texts_done = tokens_done = 0
     shown: Any = bars(console) if console.is_terminal else None
-    lines = Lines(what, total, "texts")
+    lines = Lines(what, total, unit)
     task = None if shown is None else shown.add_task(what, total=total, said="")
 
     def advance(texts: int, tokens: int, *, skipped: bool = False) -> None:
@@ -68,7 +77,7 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
         done += texts
         if not skipped:
             texts_done, tokens_done = texts_done + texts, tokens_done + tokens
-        speed = _speed(texts_done, tokens_done, time.monotonic() - began)
+        speed = _speed(texts_done, tokens_done, time.monotonic() - began, unit)
         if shown is not None:
             shown.update(task, advance=texts, said=speed)
         elif not skipped:
@@ -81,8 +90,10 @@ def progress_bar(what: str, total: int | None, *, enabled: bool = True) -> Itera
         yield advance
 
 
-def _speed(texts: int, tokens: int, seconds: float) -> str:
+def _speed(texts: int, tokens: int, seconds: float, unit: str) -> str:
     """Tokens a second; where a lens takes many passes and they are few, seconds a text."""
     if seconds <= 0.5 or not tokens:
         return ""
-    return f"{tokens / seconds:,.0f} tokens/s" if tokens / seconds >= SLOW else f"{seconds / texts:,.1f} s a text"
+    return (
+        f"{tokens / seconds:,.0f} tokens/s" if tokens / seconds >= SLOW else f"{seconds / texts:,.1f} s a {ONE[unit]}"
+    )
