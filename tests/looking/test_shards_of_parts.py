@@ -1,6 +1,8 @@
 """Shards of a corpus in parts, files or shards of a data set: each reads its own parts only, and knows no others."""
 
+import io
 import json
+import tarfile
 from itertools import count
 from math import gcd
 from pathlib import Path
@@ -14,7 +16,7 @@ from tiny.subjects import examples, subject
 import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.looking.shards import HEADER
-from lorgnette.looking.texts import Share, TokenizedTexts
+from lorgnette.looking.texts import Counts, Share, TokenizedTexts
 
 FILES, WORDS = 6, [example.text for example in examples((9, 4, 1, 6, 12, 3, 7, 8, 2, 5, 11, 3, 4, 9, 2, 6, 8))]
 NAMES = [f"{number}.txt" for number in range(FILES)]
@@ -247,3 +249,39 @@ def test_progress_knows_its_share():
             texts = TokenizedTexts(model, whole, share=Share(number, 3))
             found = [texts.expected(Share(rank, world)) for rank in range(1, world + 1)]
             assert sum(found) == (3, 5, 4)[number - 1]
+
+
+def as_tars(folder):
+    """Tars of which every second sample, and all but one of the last, has no text."""
+    for number in range(3):
+        with tarfile.open(folder / f"{number}.tar", "w") as tar:
+            for sample in range(8):
+                texts = sample % 2 == 0 if number < 2 else sample == 5
+                content = f"w{sample} w{number}".encode()
+                info = tarfile.TarInfo(f"{sample}.{'txt' if texts else 'jpg'}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("names", ["*.tar", "2.tar", "0.tar"])
+def test_skipped_samples_are_counted_once(tmp_path, names):
+    """By whichever shard and process; the note of a result names the same ones."""
+    as_tars(tmp_path)
+    model, count = subject(), {"*.tar": 15, "2.tar": 7, "0.tar": 4}[names]
+    given = lambda: lo.corpus(f"{tmp_path}/{names}")  # noqa: E731
+    for of, world in ((1, 1), (2, 1), (3, 2), (5, 3)):
+        found = []
+        for number in range(1, of + 1):
+            for rank in range(1, world + 1):
+                texts = TokenizedTexts(model, given(), share=Share(number, of))
+                assert all(texts.left(part=Share(rank, world)))
+                found.append(texts.skipped(Share(rank, world)))
+        total = Counts.total(found)
+        assert total.skipped == count
+        assert total.notes() == whole_note if of > 1 else (whole_note := total.notes())
+        assert len(total.first_skipped) == min(count, 10)
+    one = lo.look(model, given(), "weights", progress=False)["weights"].provenance.notes
+    parts = [lo.look(model, given(), "weights", shard=(n, 2), progress=False) for n in (2, 1)]
+    merged = lo.merge(parts, subject=model)["weights"].provenance.notes
+    assert [note for note in one if "were skipped" in note] == whole_note
+    assert [note for note in merged if "were skipped" in note] == whole_note

@@ -100,6 +100,13 @@ def test_bad_input(run, arguments, code, message):
     assert message in " ".join(done.output.replace("│", " ").split())
 
 
+def test_a_sentence_that_may_be_one_of_many_that_were_left_out(run, tmp_path):
+    loop = CONLLU[CONLLU.index("# sent_id = loop") :].split("\n\n")[0]
+    (tmp_path / "a.conllu").write_text(CONLLU + "".join(f"{loop.replace('loop', f'loop{n}')}\n\n" for n in range(12)))
+    done = run("--head", "1.1", "--sentence", "loop11")
+    assert "13 sentences were left out because their heads are no tree; it may be one" in " ".join(done.output.split())
+
+
 def test_words_that_are_cut_off_hang_nowhere():
     chain = Example("cut", "", words=("w7",) * 9, heads=(0, *range(1, 9)), relations=("root",) + ("dep",) * 8)
     loop = Example("loop", "", words=("w7", "w8"), heads=(2, 1), relations=("dep", "dep"))

@@ -74,6 +74,7 @@ def _wanted(examples: "Iterable[Example]", sentence: str | None, limit: int) -> 
     from itertools import islice
 
     from lorgnette.errors import UserError
+    from lorgnette.texts.corpus import Skipped
 
     if sentence is None:
         yield from islice(examples, limit)
@@ -82,6 +83,8 @@ def _wanted(examples: "Iterable[Example]", sentence: str | None, limit: int) -> 
         if example.id == sentence:
             yield example
             return
-    skipped = getattr(examples, "skipped", [])
-    why = " Its heads are no tree, so it was left out." if sentence in skipped else ""
+    skipped = getattr(examples, "skipped", Skipped())
+    why = " Its heads are no tree, so it was left out." if sentence in skipped.first else ""
+    if not why and skipped.count > len(skipped.first):
+        why = f" {skipped.count} sentences were left out because their heads are no tree; it may be one of them."
     raise UserError(f"The corpus has no sentence {sentence!r}.{why} Ids are those of the sent_id lines.")

@@ -19,7 +19,8 @@ from lorgnette.looking.interrupts import signals_between_batches
 from lorgnette.looking.passes import Passes
 from lorgnette.looking.processes import ProcessRank
 from lorgnette.looking.resume import BEFORE, LOOK, UNFINISHED, Keeper
-from lorgnette.looking.texts import Counts, Share, TextSet, TokenizedTexts, UniqueIds, batches
+from lorgnette.looking.text_set import TextSet
+from lorgnette.looking.texts import Counts, Share, TokenizedTexts, UniqueIds, batches
 from lorgnette.models.switching import evaluating
 from lorgnette.progress import progress_bar
 from lorgnette.texts.corpus import Corpus
@@ -78,6 +79,7 @@ def passed(
             passes.analysed, done = keeper.restore(lenses)
         ranks.from_all(None)  # nobody writes before everybody has read
     part = Share(ranks.rank + 1, ranks.world)
+    passes.analysed.numbers.every = texts.distance(part)
     bars = progress_bar("looking", texts.expected(part), enabled=setting.progress and ranks.first)
     with bars as bar:
         bar(passes.analysed.counts.texts, passes.analysed.counts.tokens, skipped=True)
@@ -86,8 +88,8 @@ def passed(
     if keeper is not None and (ranks.world > 1 or name != LOOK):
         # Another process may be lost; and who interrupts the next pass does not want to repeat this one.
         keeper.keep_if_possible(lenses, passes.analysed)
-    passes.analysed.counts.skipped = list(getattr(texts.corpus, "skipped", ()))
-    found = (passes.analysed.counts, len(passes.analysed.numbers), texts.own or 0, texts.size, passes.driver.paths)
+    counts = Counts.total([passes.analysed.counts, texts.skipped(part)])
+    found = (counts, len(passes.analysed.numbers), texts.own or 0, texts.size, passes.driver.paths)
     every = ranks.from_all(found)
     counts = Counts.total(one[0] for one in every)
     if counts.texts == 0 and texts.share is None:  # a shard may have none, if texts are few

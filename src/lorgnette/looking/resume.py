@@ -19,7 +19,8 @@ from lorgnette.errors import UserError, reason
 from lorgnette.files import hidden, written_whole
 from lorgnette.lens.base import Lens
 from lorgnette.looking.processes import ProcessRank
-from lorgnette.looking.texts import Analysed, Counts, TextSet
+from lorgnette.looking.text_set import TextSet
+from lorgnette.looking.texts import Analysed, Counts
 from lorgnette.models.loading import tensors_hash
 from lorgnette.types import Json
 
@@ -29,7 +30,7 @@ LOOK, BEFORE = "states", "before"
 """Files of the look itself, and of the pass before it that some lenses need."""
 UNFINISHED = "unfinished"
 TEXTS = "texts"
-"""Which texts are in the states, as bits."""
+"""Which texts are in the states (`TextSet`)."""
 
 
 class Keeper:

@@ -5,18 +5,15 @@ import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, cycle, islice, repeat
-from math import gcd
-
-import numpy as np
-import torch
-from jaxtyping import UInt8
-from torch import Tensor
+from math import gcd, lcm
+from operator import itemgetter
 
 from lorgnette.errors import UserError, shown
 from lorgnette.lens.losses import classifies
+from lorgnette.looking.text_set import TextSet
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.texts import refuse_no_text, texts_of
-from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.corpus import NAMED, Corpus
 from lorgnette.texts.example import Example
 from lorgnette.texts.labels import matched
 from lorgnette.texts.sides import Encoded
@@ -182,12 +179,25 @@ class TokenizedTexts:
         counts = [None if (size := text_count(one)) is None else len(rows.numbers(size)) for rows, one in within]
         return None if None in counts else sum(count for count in counts if count is not None)
 
+    def distance(self, part: Share = ALL_TEXTS) -> int:
+        """Between the numbers of two texts that follow each other in a part of the corpus."""
+        return lcm(len(self.parts), (self.share or ALL_TEXTS).split(part.number, part.of).of)
+
     def _within(self, share: Share) -> Iterator[tuple[Share | None, Corpus | Iterable[Example | str]]]:
         """Each part, and the share of it."""
         return ((share.within(place, len(self.parts)), part) for place, part in enumerate(self.parts))
 
     def __iter__(self) -> Iterator[Encoded]:
         return (encoded for encoded in self.left() if encoded is not None)
+
+    def skipped(self, part: Share = ALL_TEXTS) -> "Counts":
+        """The items that are no texts, once they were read; whoever has the first text of a part counts its items."""
+        found = Counts()
+        for place, (within, one) in enumerate(self._within((self.share or ALL_TEXTS).split(part.number, part.of))):
+            if within is not None and within.number == 1 and isinstance(one, Corpus):
+                found.skipped += one.skipped.count
+                found.first_skipped += [(place, id) for id in one.skipped.first]
+        return found
 
     def left(self, done: Container[int] = (), part: Share = ALL_TEXTS) -> Iterator[Encoded | None]:
         """What one of several processes has left to do: its part of the texts, None for each whose number is done.
@@ -306,8 +316,10 @@ class Counts:
     empty: int = 0
     untranslated: int = 0
     batches: int = 0
-    skipped: list[str] = field(default_factory=list)
-    """Ids of items of the corpus that are no texts; those of whoever has read them, once the pass is over."""
+    skipped: int = 0
+    """Items of the corpus that are no texts, once the pass is over."""
+    first_skipped: list[tuple[int, str]] = field(default_factory=list)
+    """The first of them: the place of their part in the corpus, and their id."""
 
     def add(self, batch: Sequence[Encoded]) -> None:
         """Count the texts of a batch, or texts without a token."""
@@ -324,52 +336,20 @@ class Counts:
         """The counts of several processes, shards or runs together."""
         counts = list(several)
         sums = {name: sum(getattr(one, name) for one in counts) for name in _NUMBERS}
-        return Counts(**sums, skipped=list(dict.fromkeys(id for one in counts for id in one.skipped)))
+        named = chain.from_iterable(one.first_skipped for one in counts)
+        return Counts(**sums, first_skipped=sorted(named, key=itemgetter(0))[:NAMED])
 
     def notes(self) -> list[str]:
         """Notes about the texts that a reader of the results should know."""
         empty = [f"{self.empty} texts without tokens were skipped"]
         alone = [f"{self.untranslated} texts have no translation and are missing from decoder and cross-attention"]
-        left_out = [f"{len(self.skipped)} items of the corpus were skipped: {', '.join(map(str, self.skipped[:10]))}"]
+        names = ", ".join(id for _, id in self.first_skipped)
+        left_out = [f"{self.skipped} items of the corpus were skipped: {names}"]
         said = ((empty, self.empty), (alone, self.untranslated), (left_out, self.skipped))
         return [note for notes, true in said for note in notes if true]
 
 
-_NUMBERS = [each.name for each in fields(Counts) if each.name != "skipped"]
-
-
-class TextSet(Container[int]):
-    """A set of texts, by their numbers in the corpus."""
-
-    def __init__(self, packed: UInt8[Tensor, " byte"] | None = None) -> None:
-        self._there = bytearray() if packed is None else bytearray(np.unpackbits(packed.numpy()).tobytes())
-
-    def add(self, numbers: Sequence[int]) -> None:
-        self._there.extend(bytes(max(0, max(numbers, default=0) + 1 - len(self._there))))
-        for number in numbers:
-            self._there[number] = 1
-
-    def update(self, other: "TextSet") -> None:
-        """Add the texts of another set."""
-        longest = max(len(self._there), len(other._there))
-        self._there = bytearray((self._whole | other._whole).to_bytes(longest, "little"))
-
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and number < len(self._there) and bool(self._there[number])
-
-    def __len__(self) -> int:
-        return self._there.count(1)
-
-    def __le__(self, other: "TextSet") -> bool:
-        return self._whole & other._whole == self._whole
-
-    @property
-    def _whole(self) -> int:
-        return int.from_bytes(self._there, "little")
-
-    def packed(self) -> UInt8[Tensor, " byte"]:
-        """The set as bits, for a file."""
-        return torch.from_numpy(np.packbits(np.frombuffer(self._there, np.uint8)))
+_NUMBERS = [each.name for each in fields(Counts) if each.name != "first_skipped"]
 
 
 @dataclass

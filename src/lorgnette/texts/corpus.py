@@ -6,6 +6,7 @@ import operator
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -22,6 +23,35 @@ Some = Callable[[Turns], Iterator[Example | None]]
 """Reads a source: its texts in their order, None for each that nobody wants."""
 
 
+NAMED = 10
+"""Skipped items that are named, at most."""
+
+
+@dataclass
+class Skipped:
+    """Items of a corpus that are no texts: how many, and the ids of the first ten."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, id: str) -> None:
+        self.count += 1
+        if len(self.first) < NAMED:
+            self.first.append(id)
+
+    def clear(self) -> None:
+        self.count, self.first = 0, []
+
+    @staticmethod
+    def total(several: "Iterable[Skipped]") -> "Skipped":
+        """Those of several parts of a corpus, in their order."""
+        out = Skipped()
+        for one in several:
+            out.count += one.count
+            out.first += one.first[: NAMED - len(out.first)]
+        return out
+
+
 class Corpus(Facts):
     """A re-iterable, lazy stream of examples: each iteration reads the source again, so memory does not grow with it.
 
@@ -29,8 +59,8 @@ class Corpus(Facts):
         >>> [example.text[:7] for example in mine]
         ['the cat', 'a dog r']
 
-    `len()` works only where the size is known without reading (`SizedCorpus`). `skipped` holds the ids of the examples
-    that the last iteration had to skip (sentences whose gold tree is not a tree).
+    `len()` works only where the size is known without reading (`SizedCorpus`). `skipped` counts the examples that the
+    last iteration had to skip (sentences whose gold tree is not a tree), and has the ids of the first ten.
     """
 
     def __init__(
@@ -41,13 +71,13 @@ class Corpus(Facts):
         split: str | None = None,
         labels: Labels | Callable[[], Labels] = None,
         source: Callable[[], Iterable[bytes]] | None = None,
-        skipped: list[str] | Callable[[], list[str]] | None = None,
+        skipped: Skipped | Callable[[], Skipped] | None = None,
         some: Some | None = None,
         parts: "Sequence[Corpus]" = (),
     ):
         self.name = name
         self.split = split
-        self._skipped: list[str] | Callable[[], list[str]] = [] if skipped is None else skipped
+        self._skipped: Skipped | Callable[[], Skipped] = Skipped() if skipped is None else skipped
         self._read = read
         self._some = some  # reads without turning into examples what nobody wants
         self._labels = labels
@@ -65,8 +95,8 @@ class Corpus(Facts):
         return self._labels
 
     @property
-    def skipped(self) -> list[str]:
-        """The ids of the examples that the last iteration had to skip."""
+    def skipped(self) -> Skipped:
+        """The examples that the last iteration had to skip."""
         return self._skipped() if callable(self._skipped) else self._skipped
 
     @property
@@ -244,7 +274,7 @@ def in_parts(
         "split": split,
         "labels": labels,
         "source": lambda: (part.fingerprint().encode() for part in parts),
-        "skipped": lambda: [id for part in parts for id in part.skipped],
+        "skipped": lambda: Skipped.total(part.skipped for part in parts),
         "some": some,
         "parts": parts,
     }

@@ -74,7 +74,7 @@ class _File(Corpus):
                 continue
             label = None if example.label is None or not one.labels else classes[one.labels[example.label]]
             yield replace(example, id=f"{self.name}:{example.id}", label=label)
-        self.skipped.extend(f"{self.name}:{id}" for id in one.skipped)
+        self.skipped.count, self.skipped.first = one.skipped.count, [f"{self.name}:{id}" for id in one.skipped.first]
 
     def fingerprint(self) -> str:
         """That of the file, whatever it is called here."""

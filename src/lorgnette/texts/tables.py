@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
-from lorgnette.texts.corpus import Corpus, SizedCorpus, Turns, whole
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Skipped, Turns, whole
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import LONGEST_LINE, File, content, existing, filled_lines, inner_suffix, lines
 from lorgnette.texts.parquet import number_of_rows, parquet_rows
@@ -23,7 +23,7 @@ def table_corpus(path: str | File, columns: Columns, *, name: str | None = None)
 
     With a label column the file is read once more, before anything else, to know the classes.
     """
-    file, skipped = existing(path), list[str]()
+    file, skipped = existing(path), Skipped()
     suffix = inner_suffix(file)
     called = {".parquet": "row", ".tar": "sample"}.get(suffix, "line")
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from lorgnette.errors import UserError, optional, outside
-from lorgnette.texts.corpus import Corpus
+from lorgnette.texts.corpus import Corpus, Skipped
 from lorgnette.texts.example import Example
 from lorgnette.texts.files import File, content, existing, lines, refuse_long
 from lorgnette.types import Json
@@ -17,10 +17,10 @@ def treebank_corpus(path: str | File, *, name: str | None = None, split: str | N
 
     The words are the syntactic words (integer ids): a multiword token such as French "du" appears as its parts "de le",
     empty nodes not at all, and `text` is the raw sentence. A sentence whose heads are no tree (a cycle, two roots, a
-    head that is not there) is left out and its id is listed in `corpus.skipped`.
+    head that is not there) is left out and counted in `corpus.skipped`.
     """
     file = existing(path)
-    skipped: list[str] = []
+    skipped = Skipped()
     return Corpus(
         name or file.name, lambda: _sentences(file, skipped), split=split, source=lambda: content(file), skipped=skipped
     )
@@ -45,7 +45,7 @@ def is_tree(heads: Sequence[int]) -> bool:
     return True
 
 
-def _sentences(path: File, skipped: list[str]) -> Iterator[Example]:
+def _sentences(path: File, skipped: Skipped) -> Iterator[Example]:
     skipped.clear()
     document, entity_format = None, None
     any_yet = False
@@ -61,7 +61,7 @@ def _sentences(path: File, skipped: list[str]) -> Iterator[Example]:
         annotated = any(head is not None for head in heads)
         numbered = [word["id"] for word in words] == list(range(1, len(words) + 1))
         if not numbered or (annotated and (None in heads or not is_tree(heads))):
-            skipped.append(id)
+            skipped.add(id)
             continue
         yield _example(id, words, metadata, document, entity_format)
     if not any_yet:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
+from lorgnette.texts.corpus import Skipped
 from lorgnette.texts.files import File, Unpacked, decoded, open_bytes, refuse_long
 from lorgnette.types import Json, Row
 
@@ -22,7 +23,7 @@ OBJECTS = ("json", "jsn")
 Member = tuple[str, str, str | None]  # key, suffix, text; None if it is not text
 
 
-def tar_rows(file: File, columns: Columns, skipped: list[str]) -> Iterator[tuple[str, Row]]:
+def tar_rows(file: File, columns: Columns, skipped: Skipped) -> Iterator[tuple[str, Row]]:
     """Samples with their keys, as rows: the fields of the JSON object, and every other text by its suffix.
 
     The column `text` is that of the JSON object, else the member KEY.txt. Samples without any text are skipped.
@@ -36,7 +37,7 @@ def tar_rows(file: File, columns: Columns, skipped: list[str]) -> Iterator[tuple
             any_yet = True
             yield key, row
         else:
-            skipped.append(key)
+            skipped.add(key)
             others |= set(members) if len(others) < 10 else set()
     if not any_yet:
         there = ", ".join(f".{suffix}" for suffix in sorted(others)[:10]) or "no files"
