@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from tiny import tokenizer  # noqa: E402
 from tiny.architectures import model_of_type, text_types  # noqa: E402
+from tiny.blocks import gguf_kernel  # noqa: E402
 from tiny.eager import own_weights  # noqa: E402
 from tiny.models import LLAMA, peaked  # noqa: E402
 from tiny.packed import PACKINGS  # noqa: E402
@@ -109,6 +110,11 @@ def sensed(kind: str) -> Verified:
 
 def packed(kind: str) -> Verified:
     """The row of a format of quantised weights."""
+    with gguf_kernel():
+        return _packed(kind)
+
+
+def _packed(kind: str) -> Verified:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**LLAMA | {"hidden_size": 64, "head_dim": 16, "intermediate_size": 128})
     model = peaked(transformers.LlamaForCausalLM(config).eval())  # as wide as the blocks of bitsandbytes

@@ -11,10 +11,12 @@ import pytest
 import torch
 import transformers as hf
 from tiny import examples, subject
+from tiny.blocks import gguf_kernel, with_gguf_blocks, write_gguf
 from tiny.models import LLAMA, peaked
 from tiny.packed import FORMATS, FP8, Int8
 from tiny.subjects import tokenizer
 from torch import nn
+from transformers.integrations.gguf import kernels
 
 import lorgnette as lo
 from lorgnette.errors import CaptureError, UserError
@@ -117,6 +119,58 @@ def test_what_cannot_be_proved_is_refused_by_name(layer, why):
     name = f"W_O of encoder layer 1 is not known: the weights of its {layer.__name__} cannot be read.*{why}"
     with pytest.raises(CaptureError, match=name):
         lo.lens.get("norms").bind(watched)
+
+
+@pytest.mark.parametrize("rounds_few", [False, True])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
+def test_a_gguf_file_that_stays_packed_is_what_its_blocks_stand_for(tmp_path, kind, rounds_few):
+    """Through all of transformers' reader, with a kernel of our own in place of the hub's."""
+    pytest.importorskip("gguf", reason="gguf is not installed: pip install 'lorgnette[language]'")
+    made = write_gguf(tmp_path / "tiny.gguf", kind)
+    plain = lo.load(tmp_path / "tiny.gguf")
+    with gguf_kernel(rounds_few):
+        watched = lo.load(tmp_path / "tiny.gguf", packed=True)
+        assert [one for one in watched.check() if not one.ok] == []
+        site = watched.anatomy.sites[0]
+        assert all(module.weight.dtype == torch.uint8 for module in site.maps.values())
+        for module, name in ((site.value.module, "blk.1.attn_v"), (site.output, "blk.1.attn_output")):
+            np.testing.assert_allclose(linear_weights(module)[0].T, made[name], atol=1e-7)
+        assert rounds(site.output) == rounds_few
+        texts = ["a bad cab", "a cab", "abba"]  # more rows than a kernel multiplies, which rounds only a few
+        found, expected = (lo.look(each, texts, "norms", progress=False)["norms"].data for each in (watched, plain))
+        for name, values in expected.items():
+            if values.dtype.kind == "f":
+                np.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
+        one, other = (each.trace("a bad cab", generate=3) for each in (watched, plain))
+        assert one.pieces() == other.pieces()
+
+
+def test_columns_in_another_order_are_put_back(tmp_path):
+    """Where a file's columns cannot move within their blocks, transformers moves the inputs."""
+    pytest.importorskip("gguf", reason="gguf is not installed: pip install 'lorgnette[language]'")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 48))
+    with_gguf_blocks(model, "Q8_0")
+    straight = linear_weights_of(model[0])
+    model[0].input_permutation = torch.randperm(64)
+    shuffled = linear_weights_of(model[0])
+    torch.testing.assert_close(shuffled[model[0].input_permutation], straight)
+
+
+def linear_weights_of(module):
+    with gguf_kernel():
+        return linear_weights(module)[0]
+
+
+def test_blocks_that_cannot_be_kept_are_one_line(tmp_path):
+    pytest.importorskip("gguf", reason="gguf is not installed: pip install 'lorgnette[language]'")
+    write_gguf(tmp_path / "tiny.gguf", "Q8_0")
+    with gguf_kernel():
+        kernels._gguf_kernel = False  # what transformers notes where the hub cannot be reached
+        with pytest.raises(UserError, match=r"cannot keep the blocks of .*tiny\.gguf"):
+            lo.load(tmp_path / "tiny.gguf", packed=True)
+    with pytest.raises(UserError, match=r"packed keeps the blocks of a GGUF file, and .* is none"):
+        lo.load(tmp_path, packed=True)
 
 
 def test_a_wrong_weight_is_not_rounding():

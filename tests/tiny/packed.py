@@ -5,6 +5,8 @@ from functools import partial
 import torch
 from torch import nn
 
+from tiny.blocks import with_gguf_blocks
+
 GROUP = 8
 NIBBLES = torch.arange(8) * 4
 
@@ -151,6 +153,7 @@ PACKINGS = {
         ("int8 with inputs in int8", "int8"))},
     **{f"torchao {kind}": partial(with_torchao, kind=kind) for kind in
        ("int8 weights", "int4 weights", "FP8 weights", "int8 weights and inputs")},
+    **{f"GGUF {kind} (kernel by hand)": partial(with_gguf_blocks, kind=kind) for kind in ("Q8_0", "Q4_0")},
     **{f"bitsandbytes {kind}": partial(with_bitsandbytes, kind=kind) for kind in ("nf4", "fp4", "8 bits")},
 }  # fmt: skip
 """What packs the maps of a model, by format."""

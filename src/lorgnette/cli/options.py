@@ -91,6 +91,15 @@ AllowPickle = Annotated[
     ),
 ]
 
+Packed = Annotated[
+    bool,
+    typer.Option(
+        "--packed",
+        help="Keep the blocks of a GGUF file, where transformers has a kernel for them.",
+        rich_help_panel=_MODEL,
+    ),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Opening:
@@ -101,6 +110,7 @@ class Opening:
     allow_pickle: AllowPickle = False
     revision: Revision = None
     adapter: Adapter = None
+    packed: Packed = False
 
     def load(self, model: str) -> "Subject":
         from lorgnette.subject import load

@@ -191,8 +191,10 @@ def _probed(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 
 
 def _unpacked(module: nn.Module) -> Float[Tensor, "in out"] | None:
-    """The weight as its own class unpacks it (torchao's tensors do)."""
+    """The weight as its own class unpacks it (torchao's tensors do), or transformers (the blocks of a GGUF file)."""
     weight = getattr(module, "weight", None)
+    if isinstance(weight, Tensor) and hasattr(module, "ggml_type"):
+        return _from_blocks(module, weight)
     if not isinstance(weight, Tensor) or type(weight) in (Tensor, nn.Parameter):
         return None
     try:
@@ -202,6 +204,16 @@ def _unpacked(module: nn.Module) -> Float[Tensor, "in out"] | None:
     expected = (getattr(module, "out_features", None), getattr(module, "in_features", None))
     plain = type(made) is Tensor and made.is_floating_point() and tuple(made.shape) == expected
     return made.detach().T if plain else None
+
+
+def _from_blocks(module: Any, blocks: Tensor) -> Float[Tensor, "in out"]:
+    from transformers.integrations.gguf.dequant import dequantize
+
+    rows = dequantize(blocks.detach(), module.ggml_type, torch.float32).reshape(module.out_features, module.in_features)
+    order = getattr(module, "input_permutation", None)  # which input each column multiplies
+    if order is None:
+        return rows.T
+    return torch.zeros_like(rows).index_copy(1, order, rows).T
 
 
 def _acts(module: nn.Module, weight: Tensor, bias: Tensor, x: Tensor, output: Tensor) -> bool:

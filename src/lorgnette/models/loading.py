@@ -50,6 +50,7 @@ def load_model(
     allow_pickle: bool = False,
     revision: str | None = None,
     adapter: str | None = None,
+    packed: bool = False,
 ) -> Loaded:
     """Open a checkpoint as what it is: the class that its config names, with its head.
 
@@ -58,7 +59,7 @@ def load_model(
     opens on the model that it names.
     """
     name, adapter = base_of(name, adapter)
-    checkpoint = Checkpoint.at(name, allow_pickle=allow_pickle, revision=revision)
+    checkpoint = Checkpoint.at(name, allow_pickle=allow_pickle, revision=revision, packed=packed)
     config = checkpoint.config()
     place = _straight_to(device)
     model, info = checkpoint.model(

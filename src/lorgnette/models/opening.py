@@ -46,9 +46,11 @@ class Checkpoint:
     revision: str | None = None
     gguf: str | None = None
     """the file of the folder that is the whole model"""
+    packed: bool = False
+    """whether the blocks of that file are kept"""
 
     @staticmethod
-    def at(name: str, *, allow_pickle: bool = False, revision: str | None = None) -> "Checkpoint":
+    def at(name: str, *, allow_pickle: bool = False, revision: str | None = None, packed: bool = False) -> "Checkpoint":
         """The checkpoint of that name; a folder is looked through before a library opens anything in it."""
         folder = find(known(name))
         if folder is not None and revision is not None:
@@ -57,7 +59,9 @@ class Checkpoint:
             )
         if folder is not None and folder.is_file():
             optional("gguf", "language")
-            return Checkpoint(name, folder.parent, gguf=folder.name)
+            return Checkpoint(name, folder.parent, gguf=folder.name, packed=packed)
+        if packed:
+            raise UserError(f"packed keeps the blocks of a GGUF file, and {name!r} is none. Leave it out.")
         if folder is None:
             _ask_hub(name, revision)
         else:
@@ -83,16 +87,21 @@ class Checkpoint:
     def model(self, model_class: type[PreTrainedModel], **options: object) -> tuple[PreTrainedModel, Json]:
         """The model, and what its checkpoint lacks; one that has more than the model takes is refused."""
         to_do = "Download or copy the checkpoint again, with the config.json that came with it."
-        with self._opened("weights", to_do), _unpacking(self.gguf is not None) as unpacked:
+        if self.packed:  # else transformers would fetch a function from the hub for it
+            can = getattr(model_class, "_supports_sdpa", False)
+            options |= {"attn_implementation": "sdpa" if can else "eager"}
+        with self._opened("weights", to_do), _reading(self.gguf is not None, packed=self.packed) as read:
             model, info = model_class.from_pretrained(
                 self.source,
                 **options,
-                **unpacked,
+                **read,
                 output_loading_info=True,
                 use_safetensors=None if self.allow_pickle or self.gguf else True,
                 **self._options,
             )
-        if self.gguf is not None and getattr(model, "hf_quantizer", None) is not None:
+        if self.packed:
+            _refuse_unpacked(self.name, model)
+        elif self.gguf is not None and getattr(model, "hf_quantizer", None) is not None:
             # Its weights are plain numbers now, so the model can be saved as any other.
             model.hf_quantizer.remove_quantization_config(model)
         _refuse_unused(self.name, model, sorted(info["unexpected_keys"]))
@@ -172,14 +181,24 @@ class Checkpoint:
 
 
 @contextmanager
-def _unpacking(gguf: bool) -> Iterator[dict[str, object]]:
-    """What makes transformers unpack the blocks of a GGUF file, which it would keep where it has kernels for them."""
+def _reading(gguf: bool, *, packed: bool) -> Iterator[dict[str, object]]:
+    """What tells transformers to unpack the blocks of a GGUF file, or to keep them where it has kernels for them."""
     settings = getattr(transformers, "GgufConfig", None)  # versions without it always unpack
     given: dict[str, object] = (
-        {} if settings is None or not gguf else {"quantization_config": settings(dequantize=True)}
+        {} if settings is None or not gguf else {"quantization_config": settings(dequantize=not packed)}
     )
     with redirect_stderr(io.StringIO()) if gguf else nullcontext():  # the reader draws a bar that no setting turns off
         yield given
+
+
+def _refuse_unpacked(name: str, model: PreTrainedModel) -> None:
+    """A file whose blocks transformers has unpacked, though they were to be kept."""
+    if not any(hasattr(module, "ggml_type") for module in model.modules()):
+        raise UserError(
+            f"transformers {transformers.__version__} cannot keep the blocks of {name!r} on this machine: it keeps "
+            "those of few architectures, with a kernel from the hub (pip install kernels), which needs a network. "
+            "Leave packed out to open the file with its weights unpacked."
+        )
 
 
 def _ask_hub(name: str, revision: str | None = None) -> None:

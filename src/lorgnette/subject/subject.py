@@ -409,6 +409,7 @@ def load(
     allow_pickle: bool = False,
     revision: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
+    packed: bool = False,
 ) -> Subject:
     """Load a model: a hub name, a folder, a GGUF file, `minilm` from lorgnette[demo], or one of our own.
 
@@ -423,7 +424,8 @@ def load(
     `dtype`: None means the checkpoint's own ("auto") on a GPU and float32 elsewhere. `device`: cpu, cuda, cuda:N, mps,
     or auto, which spreads the model over all GPUs and offloads the rest to CPU and disk (`device_map="auto"`).
     `revision`: a branch, tag or commit on the hub. `adapter`: the folder of a PEFT adapter to apply; `name` may also be
-    the folder of an adapter, which loads its base model too.
+    the folder of an adapter, which loads its base model too. `packed` keeps the blocks of a GGUF file, where
+    transformers has a kernel that multiplies by them; by default they are unpacked.
     """
     if not isinstance(name, str | os.PathLike):
         raise UserError(
@@ -443,6 +445,7 @@ def load(
         allow_pickle=allow_pickle,
         revision=revision,
         adapter=None if adapter is None else str(adapter),
+        packed=packed,
     )
     return Subject(loaded.model, loaded.processor or loaded.tokenizer, name=str(name), loaded=loaded)
 

@@ -205,7 +205,8 @@ def _quantised() -> list[str]:
         "stand for; on real inputs, `check` compares x · W + b with what the map gave. Where a map rounds its inputs "
         "too, they may differ by 1.5 times the standard deviation of this rounding; where rounding stops gradients, "
         "relevance, gradients and importance are refused by name. GPTQ, AWQ, FP8 and one int8 are layers in the layout "
-        "of these formats, packed by the tests, because their packages need a GPU; the others are real.",
+        "of these formats, packed by the tests, because their packages need a GPU; the blocks of GGUF are real, and "
+        "the tests multiply by them in place of the hub's kernel; the others are real.",
         "",
         "| format | outcome | x · W + b | unavailable | relevance |",
         "|---|---|---|---|---|",
