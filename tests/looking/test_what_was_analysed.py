@@ -1,5 +1,7 @@
 """A result says which weights, in which precision and by how many processes; nothing else is mixed into it."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -241,3 +243,84 @@ def test_where_triton_is_missing_nothing_is_imported_and_the_sweep_is_used(monke
     weights = (query @ key.mT * 0.3).softmax(-1)
     torch.testing.assert_close(entropy, -(weights * weights.log()).sum(-1), rtol=1e-5, atol=1e-6)
     assert call.paths == {"the sweep"}
+
+
+def double_first(module, arguments, output):
+    return (output[0] * 2, *output[1:]) if isinstance(output, tuple) else output * 2
+
+
+@contextmanager
+def hooked(subject):
+    handle = subject.model.encoder.layer[0].register_forward_hook(double_first)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+class Uniform(lo.Tap):
+    def weights(self, call, weights):
+        return weights.new_full(weights.shape, 1 / weights.shape[-1])
+
+
+EDITS = {
+    "without": (lambda s: lo.without(s.model, ["1.2", "1.1"]), "without encoder.1.1, encoder.1.2"),
+    "scaled": (lambda s: lo.scaled(s, {"1.1": 0.5}), "scaled encoder.1.1 × 0.5"),
+    "hook": (hooked, "with a hook of others: double_first at encoder.layer.0"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_results_of_an_edited_model_are_those_of_another_model(edit, tmp_path):
+    subject = bert(torch.float32)
+    edited, said = EDITS[edit]
+    intact = looked(subject, out=tmp_path / "run")["weights"]
+    assert not subject.changes
+    with edited(subject):
+        with pytest.raises(UserError, match="results"):
+            looked(subject, ["distances"], out=tmp_path / "run")
+        expected = looked(subject)["weights"]
+        found = looked(subject, out=tmp_path / "other")["weights"]
+        again = looked(subject, out=tmp_path / "run", resume=True)["weights"]
+        same = looked(subject, out=tmp_path / "other", resume=True)["weights"]
+    for result in (expected, found, again, same):
+        assert said in result.provenance.notes
+        assert result.provenance.weights_hash == expected.provenance.weights_hash != intact.provenance.weights_hash
+        assert_close(result.data, expected.data, edit, 1e-12)
+    assert not np.allclose(expected.data["entropy"], intact.data["entropy"], equal_nan=True)
+    assert looked(subject)["weights"].provenance.weights_hash == intact.provenance.weights_hash
+
+
+def test_edits_are_told_apart():
+    subject = bert(torch.float32)
+    first, second = (
+        lo.attention(subject.model, parts=["context"], **subject.encode([text]).inputs) for text in TEXTS[:2]
+    )
+    edits = (
+        lo.without(subject, ["1.1"]), lo.without(subject, ["1.2"]), lo.scaled(subject, {"1.1": 0.5}),
+        lo.scaled(subject, {"1.1": 0.25}), lo.patched(subject, first, ["1.1"]), lo.patched(subject, second, ["1.1"]),
+        lo.patched(subject, first, ["1.1"], positions=[0]), lo.patched(subject, first, ["1.2"]),
+    )  # fmt: skip
+    hashes = {subject.weights_hash}
+    for edit in edits:
+        with edit:
+            hashes.add(subject.weights_hash)
+    assert len(hashes) == len(edits) + 1
+    with lo.without(subject, ["1.2", "1.1"]):
+        order = subject.weights_hash
+    with lo.without(subject, ["1.1", "1.2"]):
+        assert subject.weights_hash == order
+    with lo.without(bert().model, ["1.1"]):  # of another model
+        assert subject.weights_hash in hashes
+
+
+def test_a_tap_that_does_not_say_what_it_does_writes_no_results(tmp_path):
+    subject, tap = bert(torch.float32), Uniform()
+    with lo.tapped(subject, tap):
+        assert "edited by the tap Uniform" in looked(subject)["weights"].provenance.notes
+        with pytest.raises(UserError, match="The tap Uniform edits the model"):
+            looked(subject, out=tmp_path / "run")
+        tap.change = "all weights equal"
+        assert "all weights equal" in looked(subject, out=tmp_path / "run")["weights"].provenance.notes
+    with pytest.raises(UserError, match="results"):
+        looked(subject, ["distances"], out=tmp_path / "run")

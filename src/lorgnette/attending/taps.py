@@ -23,6 +23,8 @@ class Tap:
     """
 
     wants_residual = False
+    change: str | None = None
+    """What the tap does to the model, in a phrase that tells it from any other edit; provenance says it."""
 
     def open(self, stack: str) -> None:
         """A stack's forward pass begins."""

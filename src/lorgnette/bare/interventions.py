@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from lorgnette.attending import Call, Site, Tap
 from lorgnette.errors import UserError, refuse_no_mapping, shown, whole_numbers
+from lorgnette.models.loading import tensors_hash
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject, subject_of
-from lorgnette.subject.knockout import Head, Knockout, heads_at
+from lorgnette.subject.knockout import Head, Knockout, head_names, heads_at
 from lorgnette.subject.recorded import RecordedPass
 
 Model = nn.Module | Subject
@@ -71,19 +72,27 @@ class Patched(Tap):
 
 def knockout(model: Model, heads: Iterable[Head]) -> Knockout:
     """The tap that switches heads off."""
-    return Knockout(heads_at(subject_of(model), heads))
+    subject = subject_of(model)
+    tap = Knockout(placed := heads_at(subject, heads))
+    tap.change = f"without {', '.join(sorted(head_names(subject, placed)))}"
+    return tap
 
 
 def scaling(model: Model, factors: Mapping[Head, float]) -> Scaled:
     """The tap that scales heads."""
     placed: dict[Site, dict[int, float]] = {}
+    subject, told = subject_of(model), dict[str, float]()
     refuse_no_mapping(factors, "factors", "{'1.2': 0.5}")
     for name, factor in factors.items():
         if isinstance(factor, bool) or not isinstance(factor, Real):
             raise UserError(f"The factor of a head must be a number. Got {shown(factor)} instead.")
-        for site, indices in heads_at(subject_of(model), [name]).items():
+        at = heads_at(subject, [name])
+        told |= dict.fromkeys(head_names(subject, at), float(factor))
+        for site, indices in at.items():
             placed.setdefault(site, {}).update(dict.fromkeys(indices, float(factor)))
-    return Scaled(placed)
+    tap = Scaled(placed)
+    tap.change = f"scaled {', '.join(f'{name} × {told[name]!r}' for name in sorted(told))}"
+    return tap
 
 
 def patching(
@@ -91,12 +100,17 @@ def patching(
 ) -> Patched:
     """The tap that patches heads."""
     contexts = contexts_of(from_)
-    chosen = heads_at(subject_of(model), heads)
+    subject = subject_of(model)
+    chosen = heads_at(subject, heads)
     positions = None if positions is None else whole_numbers(positions, "positions")
     absent = [site for site in chosen if site not in contexts]
     if absent:
         raise UserError(f"The other pass has no context of {absent[0]}: store it (parts=('context', …), all layers).")
-    return Patched(contexts, chosen, positions)
+    tap = Patched(contexts, chosen, positions)
+    where = "" if positions is None else f" at positions {', '.join(map(str, positions))}"
+    origin = tensors_hash({str(site): contexts[site][:, list(at)] for site, at in chosen.items()})[:16]
+    tap.change = f"patched {', '.join(sorted(head_names(subject, chosen)))}{where} from another pass ({origin})"
+    return tap
 
 
 @contextmanager

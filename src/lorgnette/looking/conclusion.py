@@ -113,7 +113,7 @@ def provenance_of(
     texts: TokenizedTexts, counts: Counts, weights: str, seed: int | None = None, command: str | None = None
 ) -> Provenance:
     subject, corpus = texts.subject, texts.corpus
-    notes = counts.notes()
+    notes = [*counts.notes(), *subject.changes]
     if subject.attending is not None:
         notes.append(subject.attending)
     if subject.missing:

@@ -33,6 +33,7 @@ from lorgnette.looking.texts import (
 from lorgnette.models.switching import evaluating
 from lorgnette.results import Results
 from lorgnette.subject import Subject, refuse_no_subject
+from lorgnette.subject.changes import refuse_unnamed
 from lorgnette.texts.sides import Encoded
 
 
@@ -130,6 +131,8 @@ def look(
     chosen = with_needed(chosen_lenses(lenses))
     whole = whole_model(texts, chosen, labels)
     corpus = texts.corpus
+    if out is not None:
+        refuse_unnamed(subject.anatomy)
     _refuse(texts, chosen, batch_tokens, resume)
     refuse_odd_keep(keep)
     looking = [*chosen, *whole]

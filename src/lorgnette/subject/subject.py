@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -29,6 +30,7 @@ from lorgnette.models.switching import evaluating
 from lorgnette.models.tapping import tapped
 from lorgnette.models.text_states import text_states
 from lorgnette.models.watching import refuse_compiled
+from lorgnette.subject.changes import changes
 from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.encoding import Encoder
@@ -254,13 +256,20 @@ class Subject(Facts):
     def weights_hash(self) -> str:
         """The SHA-256 of the weights file, or, if the weights were made or changed in memory, of all parameters.
 
+        While something edits the model (`changes`), it is that of the weights and the edits: another model, in effect.
         Every call reads all weights to see whether they have changed, at some gigabytes a second.
         """
         now = checksums(self.model)
         if self._hashed is None or self._hashed[0] != now:
             as_loaded = self.loaded is not None and self._equal(self.loaded.checksums, now)
             self._hashed = now, weights_hash(self.loaded) if self.loaded and as_loaded else state_hash(self.model)
-        return self._hashed[1]
+        edits = self.changes
+        return sha256("\n".join([self._hashed[1], *edits]).encode()).hexdigest() if edits else self._hashed[1]
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What edits the model now, a phrase each: `lo.without`, `lo.scaled`, `lo.patched`, taps, hooks of others."""
+        return tuple(changes(self.model, self.anatomy))
 
     def _equal(self, before: Checksums, now: Checksums) -> bool:
         """Whether the weights are those of before, when the model may have been on another device."""
