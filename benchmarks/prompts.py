@@ -50,7 +50,9 @@ def sources() -> Iterator[Figure]:
     prompt = {**parts, "question": _words(0, LONG)}
     batch = subject.encode([" ".join([*prompt.values(), "w7"])])
     copies = 2 * PARTS + 2  # without each part, with each source alone, without any source
-    ratio = side_by_side(lambda: _plain(subject, batch, copies), lambda: lo.sources(subject, prompt, " w7"))
+    ratio = side_by_side(
+        lambda: _plain(subject, batch, copies), lambda: lo.sources(subject, prompt, " w7", progress=False)
+    )
     yield Figure("sources_over_plain_copies", ratio.value, 1.5, details=ratio.details(copies=copies))
 
 
@@ -69,6 +71,24 @@ def streaming() -> Iterator[Figure]:
 
     ratio = side_by_side(lambda: _plain(subject, batch, 8), streamed)
     yield Figure("streaming_over_plain_copies", ratio.value, 2.0, details=ratio.details(copies=8))
+
+
+def copies() -> Iterator[Figure]:
+    """Eight copies of a long text in passes of their own, over the same copies in one pass.
+
+    `context` runs as many copies together as have 4,096 tokens, which for long texts is few: see what that costs.
+    """
+    subject = _subject()
+    batch = subject.encode([_words(0, 512)])
+    every = {name: tensor.repeat(8, 1) for name, tensor in batch.inputs.items()}
+
+    def ran(inputs: dict[str, torch.Tensor], times: int) -> None:
+        with torch.no_grad():
+            for _ in range(times):
+                subject.model(**inputs, use_cache=False)
+
+    ratio = side_by_side(lambda: ran(every, 1), lambda: ran(batch.inputs, 8))
+    yield Figure("copies_alone_over_together", ratio.value, 1.5, details=ratio.details(tokens=512, copies=8))
 
 
 def asked() -> Iterator[Figure]:
@@ -91,4 +111,4 @@ def asked() -> Iterator[Figure]:
         yield Figure(f"{name}_over_plain_pass", ratio.value, bound, details=ratio.details(tokens=4 * 128))
 
 
-BENCHES = {"sources": sources, "streaming": streaming, "asked": asked}
+BENCHES = {"sources": sources, "streaming": streaming, "copies": copies, "asked": asked}

@@ -188,3 +188,26 @@ def test_a_sentence_counts_key_heads_once():
     result["context"].data["shared_change"][0, 1, :2] = 9.0
     told = [said.text for said in findings(result)]
     assert any(f"for 1 of {key_heads} key heads" in text and "those of 2.1 (+9" in text for text in told)
+
+
+def test_the_losses_of_some_layers_are_those_of_all(capsys):
+    options = "context:sinks=1,windows=3,window=3"
+    whole = lo.look(tiny_subject("llama"), TEXTS, [options], progress=False)["context"]
+    some = lo.look(tiny_subject("llama"), TEXTS, [f"{options},layers=2"])["context"]
+    passes = sum(each.heads + each.groups for each in tiny_subject("llama").anatomy.sites)
+    assert f"{passes // len(tiny_subject('llama').anatomy.sites)} with masked heads" in capsys.readouterr().err
+    for name in ("loss_change", "shared_change"):
+        mine, expected = some.data[name].sel(layer=2), whole.data[name].sel(layer=2)
+        assert mine.values == pytest.approx(expected.values, abs=1e-12)
+        others = some.data[f"{name}_count"].values.sum() - some.data[f"{name}_count"].sel(layer=2).values.sum()
+        assert others == 0
+    assert some.data["far_mass"].values == pytest.approx(whole.data["far_mass"].values)
+    heads = some.data["loss_change"].sizes["head"]
+    assert f"of {heads} heads" in " ".join(finding.text for finding in findings({"context": some}))
+
+
+def test_layers_that_are_not_there_are_refused_in_one_line():
+    with pytest.raises(UserError, match="must be at most 2, the last layer of"):
+        lo.look(gpt2(), TEXTS, ["context:layers=1+3"], progress=False)
+    with pytest.raises(UserError, match="layers"):
+        lo.lens.get("context", layers=(0,))

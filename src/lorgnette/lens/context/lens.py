@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette import axes
-from lorgnette.attending import Call
+from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval, NotEmpty
 from lorgnette.errors import UserError
@@ -56,7 +56,7 @@ class Context(Lens):
     the softmax, and everything behind it is computed anew: exact. `shared_change` masks all heads that share keys and
     values, as only together they let the cache drop a key (grouped-query attention). Texts of at most `sinks` +
     `window` tokens count for nothing. `losses=False` leaves out the passes with a masked head, `"shared"` those with a
-    single one where keys are shared.
+    single one where keys are shared; with `layers` (counted from 1) only heads of these layers are masked.
 
     What it does not tell you: that several heads can be masked together. And a head that this corpus does not need far
     away may be needed for other texts.
@@ -72,14 +72,17 @@ class Context(Lens):
         windows: Annotated[Sequence[Annotated[int, Interval(1)]], NotEmpty()] = (16, 64, 256),
         window: Annotated[int, Interval(1)] = 64,
         losses: bool | Literal["shared"] = True,
+        layers: Annotated[Sequence[Annotated[int, Interval(1)]], NotEmpty()] | None = None,
     ) -> None:
         super().__init__()
         self.stream = Stream(sinks, window)
         self.streams: list[Stream] = [Stream(sinks, size) for size in sorted({*windows, window})]
         self.losses = losses
+        self.layers: tuple[int, ...] | None = None if layers is None else tuple(sorted(set(layers)))
 
     def allocate(self, subject: Subject) -> None:
         _refuse_other_than_causal(subject)
+        self._refuse_missing_layers()
         sizes = {axes.WINDOW: [stream.window for stream in self.streams]}
         self.of_masses: Moments = Moments(self, MASSES, sizes)
         self.of_retrieval: Moments = Moments(self, SCORES)
@@ -95,11 +98,23 @@ class Context(Lens):
     def cost(self) -> str:
         if not self.losses:
             return ""
-        masked = sum(len(self._jobs(each.heads, each.groups)) for each in self.subject.text_attention)
+        sites = [each for each in self.subject.text_attention if self._masks(each.site)]
+        masked = sum(len(self._jobs(each.heads, each.groups)) for each in sites)
         return (
             f"for each batch one more pass, and {masked:,} with masked heads, each from the layer of the heads on; "
-            "losses=false leaves them out"
+            "losses=false leaves them out, layers=1+2+… all but those of some layers"
         )
+
+    def _masks(self, site: Site) -> bool:
+        return self.layers is None or site.layer + 1 in self.layers
+
+    def _refuse_missing_layers(self) -> None:
+        last = 1 + max(site.layer for site in self.sites)
+        if self.layers is not None and self.layers[-1] > last:
+            raise UserError(
+                f"The 'layers' of context must be at most {last}, the last layer of {self.subject.name!r}. Got "
+                f"{self.layers[-1]} instead."
+            )
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
         return (Wanted(block=self._masses(call, batch), peak=True, positions=True),)
@@ -125,12 +140,13 @@ class Context(Lens):
         if not self.losses:
             return
         labels = right_tokens(self.subject, "causal", batch).masked_fill(~self.stream.far(batch.source), IGNORED)
-        tap, rerun = WindowedContexts(places_of(batch.source), self.stream, self.sites), Rerun(self.subject, batch)
+        sites = [site for site in self.sites if self._masks(site)]
+        tap, rerun = WindowedContexts(places_of(batch.source), self.stream, sites), Rerun(self.subject, batch)
         with self.subject.tapped(tap), rerun.recording():
             logits = self.subject.run(batch, **rerun.options).logits
         intact, exists = mean_losses(logits, labels)
         self.of_loss.add(loss=(intact, exists))
-        for site in self.sites:
+        for site in sites:
             context = tap.contexts[site]
             changes = intact.new_zeros(len(self.changes), len(batch), context.shape[1])
             jobs = self._jobs(context.shape[1], tap.groups[site]) if bool(exists.any()) else []  # else none is long
