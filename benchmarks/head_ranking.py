@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.files import written_whole
-from lorgnette.lens.ablation.copies import TOKENS
+from lorgnette.lens.ablation.copies import copies_together
 from lorgnette.lens.ablation.rerun import Replacement, Rerun
 from lorgnette.lens.importance.lens import Gates
 from lorgnette.lens.losses import text_losses
@@ -88,7 +88,7 @@ class Study:
             with self.subject.tapped(), rerun.recording():
                 whole = self.subject.run(batch, **rerun.options)
             intact, _ = text_losses(self.subject, "classification", batch, whole)
-            together, columns = max(1, TOKENS // batch.source.ids.numel()), []
+            together, columns = copies_together(batch), []
             for place in self.subject.anatomy.sites:
                 for start in range(0, place.heads, together):
                     part = [Replacement(n, None) for n in range(start, min(start + together, place.heads))]

@@ -7,10 +7,15 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import CodeType
 
+import pytest
+import torch
+
 import lorgnette
+from lorgnette import kernels
 from lorgnette.types import Json
 
 SOURCES = {path: path.read_text(encoding="utf-8") for path in Path(lorgnette.__file__).parent.rglob("*.py")}
@@ -77,3 +82,28 @@ def test_every_name_is_defined():
     }
     assert len(sources) > 1000
     assert not {str(path): names for path, text in sources.items() if (names := undefined(text))}
+
+
+def test_no_lens_names_a_gpu():
+    """What a GPU does faster is found by `lorgnette.kernels`."""
+    named = re.compile(r"gpu|cuda|triton|unreplayable", re.IGNORECASE)
+    lenses = Path(lorgnette.__file__).parent / "lens"
+    texts = {path: text for path, text in SOURCES.items() if lenses in path.parents}
+    assert len(texts) > 100
+    assert not {str(path): found for path, text in texts.items() if (found := named.findall(text))}
+
+
+def test_what_is_faster_stands_in_for_something():
+    pytest.importorskip(
+        "triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)"
+    )
+    for name in kernels.FASTER:
+        module, _, own = name.rpartition(".")
+        slow = getattr(import_module(module), own)
+        quick = kernels.faster(slow)
+        assert callable(quick)
+        assert quick is not slow
+        if inspect.isclass(slow):
+            assert issubclass(quick, slow)
+            assert kernels.made_for(slow, torch.device("cuda")) is quick
+            assert kernels.made_for(slow, torch.device("cpu")) is slow

@@ -7,6 +7,7 @@ from tiny import examples, subject
 from torch import Tensor
 
 import lorgnette as lo
+from lorgnette import kernels as door
 
 pytest.importorskip("triton", reason="Triton is not installed: the kernels are for GPUs (pip install triton, Linux)")
 from lorgnette.errors import Unreplayable
@@ -22,6 +23,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def no_pinned_memory(monkeypatch):
     if DEVICE == "cpu":
         monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)
+        monkeypatch.setattr(door, "is_gpu", lambda device: True)
 
 
 def lens_and_batches(sample, *lengths, model="bert"):
@@ -141,7 +143,7 @@ def test_the_next_batch_is_drawn_into_the_same_memory():
         if DEVICE == "cuda":
             old.host = new.on_host
     first.examples = second.examples
-    sample.drawn = first.shared[sample] = again
+    sample.batch_pairs = first.shared[sample] = again
     sample.prepare(first)
     assert again.number.data_ptr() == memory
     for site in lens.sites:

@@ -160,3 +160,30 @@ def test_a_token_that_sees_itself_alone_gets_exactly_nothing_from_others(monkeyp
         lowest, count = (data[name].sel(ratio=ratio).values for name in ("mixing_min", "mixing_min_count"))
         assert (lowest[count > 0] == 0).all()
     assert (data.mixing_min_count.sel(ratio="attn_n") > 0).all()
+
+
+@pytest.mark.parametrize("model", ["bert", "llama"])
+def test_the_lens_has_the_same_numbers_with_all_kernels(model, monkeypatch):
+    """Norms, ratios and rank correlations of drawn pairs, from the classes that stand in for those of a CPU."""
+    import lorgnette as lo
+    from lorgnette import kernels as door
+    from lorgnette.attending import Call
+    from lorgnette.gpu.layer import FusedLayerNorms
+
+    def looked():
+        watched = tiny_subject(model, dtype=torch.float32)
+        watched.model.to(DEVICE)
+        texts = ["the cat sat on the mat", "a dog ran"]
+        return lo.look(watched, texts, "norms:sample=30", progress=False)["norms"].data
+
+    plain, taken, take = looked(), [], FusedLayerNorms.take
+    monkeypatch.setattr(FusedLayerNorms, "take", lambda self, rows: (taken.append(self), take(self, rows))[1])
+    monkeypatch.setattr(Call, "kernels", lambda self, wanted: rows)
+    monkeypatch.setattr(door, "is_gpu", lambda device: True)
+    if DEVICE == "cpu":
+        monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    mine = looked()
+    assert taken
+    assert set(mine) == set(plain)
+    for name, array in plain.items():
+        np.testing.assert_allclose(mine[name], array, rtol=1e-3, atol=1e-4, err_msg=name)

@@ -12,6 +12,7 @@ from lorgnette.explaining.sources import masking
 from lorgnette.explaining.sources.masking import Likelihood
 from lorgnette.explaining.sources.measuring import as_prompt
 from lorgnette.explaining.sources.parts import answered_prompt
+from lorgnette.kernels import Room
 from lorgnette.texts.example import Example, Span
 from lorgnette.texts.parts import answered
 
@@ -101,7 +102,7 @@ def test_the_shared_cache_and_the_batches_change_nothing(monkeypatch):
     assert starts == [21, 8, 19, 8, 2]  # the last token that asks, and what stands behind each hidden part
     alone = Likelihood(made, case)
     np.testing.assert_allclose(alone.without(hidden), together, atol=1e-10)  # no cache: from the start
-    monkeypatch.setattr(masking, "TOGETHER", 30)
+    monkeypatch.setattr(masking, "TOGETHER", Room(30, 30))
     np.testing.assert_allclose(shared.without(hidden), together, atol=1e-10)  # one copy at a time
 
 

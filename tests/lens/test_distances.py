@@ -9,6 +9,7 @@ from tiny import NUMBERED, examples, subject
 
 from benchmarks.planted_heads import HEADS, annotated, planted_subject
 from lorgnette.errors import UserError
+from lorgnette.kernels import Room
 from lorgnette.lens.distances import lens as module
 from lorgnette.lens.distances.lens import Distances
 from lorgnette.testing import run_lens
@@ -38,7 +39,7 @@ def oracle(subject_, texts, smoothing=0.001):
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "marian"])
 def test_it_is_the_papers_sum(family, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", {"cpu": 200})  # several blocks of queries
+    monkeypatch.setattr(module, "BLOCK", Room(200, 200))  # several blocks of queries
     tiny, texts = subject(family), examples((3, 5, 2))
     data = run_lens(Distances(), tiny, [tiny.encode(texts)]).compute().data
     for (stack, a, b), (mean, error) in oracle(tiny, texts).items():

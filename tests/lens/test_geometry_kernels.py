@@ -6,7 +6,7 @@ import torch
 from tiny import examples, subject
 
 import lorgnette as lo
-from lorgnette.lens.geometry import cloud as cloud_module
+from lorgnette import kernels as door
 from lorgnette.lens.geometry import cosine, isotropy
 from lorgnette.lens.geometry.lens import Geometry
 
@@ -79,10 +79,13 @@ def test_the_lens_is_the_same_without_kernels(family, specials, monkeypatch):
         return lo.look(watched, examples((9, 4, 6)), [lens], progress=False)["geometry"].data
 
     monkeypatch.setattr(kernels, "CHUNK", 64)
-    monkeypatch.setattr(cloud_module, "_kernels", lambda vectors: None)
+    monkeypatch.setattr(kernels, "supported", lambda vectors: False)
     plain = looked()
-    monkeypatch.setattr(cloud_module, "_kernels", lambda vectors: kernels)
+    launched = []
+    monkeypatch.setattr(door, "is_gpu", lambda device: True)
+    monkeypatch.setattr(kernels, "supported", lambda vectors: launched.append(vectors) or True)
     mine = looked()
+    assert launched
     assert set(mine) == set(plain)
     for name, array in plain.items():
         # There are fewer vectors than dimensions, so that ranks depend on what rounding leaves of zeros.

@@ -230,11 +230,11 @@ def test_where_triton_is_missing_nothing_is_imported_and_the_sweep_is_used(monke
     from lorgnette.attending.sweep import Wanted
 
     monkeypatch.setattr(kernels, "find_spec", lambda name: None)
-    kernels._module.cache_clear()
+    kernels.kernels.cache_clear()
     try:
-        module = kernels.attention_kernels()
+        module = kernels.kernels("attention")
     finally:
-        kernels._module.cache_clear()
+        kernels.kernels.cache_clear()
     assert module is None
     query, key, value = torch.randn(3, 1, 2, 5, 8)
     call = Call(Site("encoder", "self", 0), Scores(query, key, 0.3), value)

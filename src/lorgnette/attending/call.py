@@ -14,7 +14,7 @@ from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed,
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
 from lorgnette.attending.union import Union, grouped
 from lorgnette.errors import UserError
-from lorgnette.kernels import attention_kernels
+from lorgnette.kernels import kernels
 
 T = TypeVar("T")
 TEXT_STACKS = ("encoder", "decoder", "pooler")
@@ -222,7 +222,7 @@ class Call:
         """The fused kernels, if they support these statistics; None for the sweep, or where the matrix exists."""
         if not self.query.is_cuda or self._weights is not None or self.differentiable:
             return None
-        module = attention_kernels()
+        module = kernels("attention")
         if module is None:
             return None
         value = self.scores.key if self._value is None else self._value

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import ModuleType
 
 import torch
 from jaxtyping import Float, Shaped
@@ -16,6 +15,7 @@ from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import summed_norms, transformed_norms
 from lorgnette.contributions.pairs import TokenPairs
 from lorgnette.contributions.shared import gram_of, norm_kernels, own_norms_of, pair_norms_of, transformed_norms_of
+from lorgnette.kernels import faster
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 
@@ -26,14 +26,16 @@ VARIANTS = ("attn_n", "attn_res_n", "attn_res_ln_n")
 class LayerNorms:
     """The norms of one call: `wants` requests statistics of its rows, `take` reads them, then the norms can be had."""
 
+    any_order: bool = False
+    """Whether `wants` takes pairs in any order, with infinite numbers for those that are none."""
+
     own_norm: Tensor
     others_norm: Tensor
     own_res_norm: Tensor
     own_ln_norm: Tensor
     others_ln_norm: Tensor
 
-    _norms: "_Received | OnChip | None"
-    _pairs: TokenPairs | None
+    _norms: "Received | None"
 
     def __init__(
         self,
@@ -52,7 +54,6 @@ class LayerNorms:
             self.parts = call.with_constant(self.parts)
         self.order: str = projections.sites[self.site].order
         self.wide: torch.dtype = self.parts.wide
-        self.kernels: ModuleType | None = norm_kernels(call) if gram else None
         queries, keys = batch.queries(self.site), batch.keys(self.site)
         self.queries: Tensor = queries.mask
         self.query, self.key = queries.as_numbers(self.wide), keys.as_numbers(self.wide)
@@ -132,13 +133,8 @@ class LayerNorms:
         Norms of a head by kind of token need no more: Σ_i α_ij ‖f(x_j)‖ is ‖f(x_j)‖ times what j receives.
         """
         watching: list[Watcher] = list(watchers)
-        if watching or not pairwise:
-            self.kernels = None
-        if self.kernels is not None:
-            self._norms = None
-            return self._wants_on_chip(pairs)
-        self._norms = _Received(self) if pairwise and self.gram is not None else None
-        if self._norms is not None:
+        self._norms = BlockNorms(self) if pairwise and self.gram is not None else None
+        if isinstance(self._norms, BlockNorms):
             watching.append(self._norms)
         if pairs is not None and len(pairs.number):
             watching.append(pairs.look)
@@ -151,41 +147,12 @@ class LayerNorms:
         show = None if self.centred else self._show  # the sweep shows the context of the values as they are
         return (replace(rows, block=block, context_block=show) if watching else rows,)
 
-    def _wants_on_chip(self, pairs: TokenPairs | None) -> tuple[Wanted, ...]:
-        """The same for the kernels of norms, which make the weights of pairs anew from the log-sum of each row."""
-        self._pairs = pairs
-        return (Wanted(received=self.queries, offsets=(0,) if self.compares else (), log_sum=True, context=True),)
-
-    def _take_on_chip(self, kernels: ModuleType, log_sum: Float[Tensor, "text head query"]) -> "_Received | OnChip":
-        call, parts = self.call, self.parts
-        assert self.gram is not None
-        if self._pairs is not None:
-            self._pairs.weigh(call.scores, log_sum, self.f)
-        grams, queries = [self.gram], [self.query]
-        if self.compares:
-            total = kernels.projected(call.context, parts)
-            own = kernels.own_projected(self.own_weight, call.grouped_value, parts)
-            residual = call.residual if self.added else None
-            norms = kernels.own_norms(total, own, residual, parts.output_bias, parts.norm if self.normed else None)
-            norms[1::4].masked_fill_(call.visible_keys[:, 0] <= 1, 0.0)  # who sees one token alone gets nothing else
-            self.own_norm, self.others_norm, self.own_res_norm, self._size = norms[:4]
-            self.own_ln_norm, self.others_ln_norm, self._scale, own_behind = norms[4:]
-        if self.normed:
-            grams, queries = [*grams, gram_of(call, parts, normed=True)], [*queries, self.query * self.scale]
-        received = kernels.received(call.scores, log_sum, grams, queries)
-        if not self.compares:
-            return OnChip(received[0], self.query, received[0], self.query)
-        return OnChip(received[0], self.own_norm, received[-1], own_behind)
-
     def take(self, rows: Measured) -> None:
         """The statistics that these requests produced."""
         self.weight: Tensor = rows["received"].to(self.wide)
         if self.compares:
             self.own_weight: Tensor = rows["at"][..., 0].to(self.wide)
-            if self.kernels is None:
-                self._own_terms()
-        if self.kernels is not None:
-            self._norms = self._take_on_chip(self.kernels, rows["log_sum"])
+            self._own_terms()
 
     def _own_terms(self) -> None:
         """Norms of what a token gets from itself and from all others, with and without residual and norm."""
@@ -221,6 +188,21 @@ class LayerNorms:
             out["summed_f"] = summed_norms(self.gram)
             out["size"] = self.x.norm(dim=-1) if self._size is None else self._size
         return Terms(self.weight, self.f, **out)
+
+
+def layer_norms(
+    call: Call,
+    projections: SiteWeights,
+    batch: Batch,
+    *,
+    gram: bool,
+    residual: bool,
+    kinds: Sequence[str],
+    watched: bool,
+) -> LayerNorms:
+    """The norms of a call, made in the way that is fastest for it. `watched`: something reads its blocks of weights."""
+    quick = faster(LayerNorms) if gram and not watched and norm_kernels(call) is not None else None
+    return (quick or LayerNorms)(call, projections, batch, gram=gram, residual=residual, kinds=kinds)
 
 
 @dataclass(frozen=True)
@@ -265,9 +247,9 @@ class Terms:
         return Terms(**{name: torch.cat([getattr(one, name) for one in several]) for name in first})
 
 
-@dataclass(frozen=True)
-class OnChip:
-    """Norms of pairs summed over queries, and the norms of each token with itself, as the kernels return them."""
+@dataclass
+class Received:
+    """Norms of pairs summed over queries, and the norms of each token with itself; before the norm and behind it."""
 
     plain: Float[Tensor, "text key"]
     plain_own: Float[Tensor, "text query"]
@@ -275,8 +257,8 @@ class OnChip:
     normed_own: Float[Tensor, "text query"]
 
 
-class _Received:
-    """Sums the norms of pairs over queries, block by block, and keeps those of a token with itself."""
+class BlockNorms(Received):
+    """The same, added up block by block."""
 
     def __init__(self, layer: LayerNorms) -> None:
         assert layer.gram is not None

@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lorgnette.kernels import Room
 from lorgnette.models.norms import variance
 
-BLOCK = {"cpu": 2**18, "cuda": 2**27}
+BLOCK = Room(2**18, 2**27)
 """Floats of projected vectors in one block, which fits the second-level cache of a CPU."""
 
 
@@ -37,7 +38,7 @@ def gram(
     batch, head, key, dim = value.shape
     tokens = value.transpose(1, 2).reshape(batch * key, head, dim)
     out = value.new_zeros(head, head, batch * key)
-    step = BLOCK.get(value.device.type, BLOCK["cpu"]) // (head * dim) + 1
+    step = BLOCK.on(value.device) // (head * dim) + 1
     for start in range(0, batch * key, step):
         part, place = tokens[start : start + step], slice(start, start + step)
         for h in range(head):

@@ -10,14 +10,14 @@ from lorgnette.attending import Call
 from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import Projections
 from lorgnette.contributions.norms import all_heads_norms, gram, head_norms
-from lorgnette.kernels import norm_kernels as kernels_of_norms
+from lorgnette.kernels import kernels
 
 
 def norm_kernels(call: Call) -> ModuleType | None:
     """The GPU kernels for norms, if they support this call."""
     if call.kernels(Wanted()) is None:
         return None
-    module = kernels_of_norms()
+    module = kernels("norms")
     return None if module is None or module.refusal(call.scores, call.grouped_value) is not None else module
 
 

@@ -4,7 +4,8 @@ How many numbers each group may give is reckoned here from the limits of the sam
 ever fall, so that what is drawn with an older one has all that belongs to the sample, and a little more.
 """
 
-from typing import TYPE_CHECKING, no_type_check
+from collections.abc import Sequence
+from typing import no_type_check
 from weakref import ref
 
 import numpy as np
@@ -14,16 +15,17 @@ import triton.language as tl
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attending import Site
+from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.pairs import TokenPairs, visible
-from lorgnette.lens.norms.pair_sample import NUMBER
+from lorgnette.errors import Unreplayable
+from lorgnette.gpu.recording import Redrawn
+from lorgnette.lens.base import Lens
+from lorgnette.lens.norms.pair_sample import NUMBER, PairSample, padded_only
 from lorgnette.statistics.hash_sample import moved
-from lorgnette.statistics.hashing import UNIT, bar
+from lorgnette.statistics.hashing import UNIT, bar, text_keys
 from lorgnette.texts.batch import Batch, Tokens
-
-if TYPE_CHECKING:
-    from lorgnette.lens.norms.pair_sample import PairSample
+from lorgnette.types import Json
 
 _BLOCK = 256
 _REST = 2**40
@@ -160,6 +162,61 @@ def weighed(
     return out
 
 
+class DrawnPairSample(PairSample, Redrawn):
+    """A sample whose pairs are drawn on the GPU, before the pass of a batch; until a call needs another way."""
+
+    def __init__(self, lens: Lens, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
+        super().__init__(lens, kinds, size, state)
+        self.sites: list[Site] = [site for site in lens.sites if site.kind == "self"]  # whose pairs can be drawn here
+        self.keys: tuple[Batch, np.ndarray] | None = None
+        self.batch_pairs: DrawnPairs | None = None
+        self.limits_seen: _Limits | None = None
+        self.draws_ahead: bool = True
+
+    def __getstate__(self) -> Json:
+        return {**super().__getstate__(), "batch_pairs": None, "limits_seen": None, "keys": None}
+
+    def begin(self, batch: Batch) -> None:
+        if self.batch_pairs is not None:  # the sample has changed: its new limits set out for this side
+            self.limits_seen = _Limits(self.lens.states[self.state], self.limits_seen)
+        self.prepare(batch)
+
+    def prepare(self, batch: Batch) -> None:
+        """Keys of all groups of a batch, before its pass: the GPU has the last batch to work on meanwhile."""
+        rests = [(site, kind) for site in self.sites for kind in self.kinds]
+        seeds = text_keys([example.id for example in batch.examples], rests)
+        self.keys = batch, seeds.reshape(len(batch.examples), len(self.sites), len(self.kinds))
+        self._constants()  # now, and not in a pass that is recorded
+        if not self.draws_ahead or batch.target is not None:
+            return
+        known = self._drawn_for(batch)
+        if known is None:
+            self.batch_pairs = batch.shared[self] = DrawnPairs(self, batch, batch.source)
+        elif known.renew():
+            self.batch_pairs = known
+        else:
+            raise Unreplayable
+
+    def _drawn_for(self, batch: Batch) -> "DrawnPairs | None":
+        """What was drawn for a batch before: one whose pass was recorded, with other texts in it now."""
+        return batch.shared.get(self)
+
+    def too_large(self, batch: Batch) -> bool:
+        """Later batches have fewer pairs that may belong to the sample."""
+        drawn = self._drawn_for(batch)
+        return drawn is not None and drawn.too_large
+
+    def draw(self, call: Call, batch: Batch, site: Site, *, any_order: bool = False) -> TokenPairs:
+        self.count(call, batch, site)
+        keys = batch.keys(site)
+        if any_order and batch.queries(site) is keys and padded_only(call.scores, causal=self.causal):
+            if self.batch_pairs is None or not self.batch_pairs.of(self, batch, keys):
+                self.batch_pairs = DrawnPairs(self, batch, keys)
+            return self.batch_pairs.pairs(site, call.scores)
+        self.draws_ahead = False
+        return self.drawn(call, batch, site)
+
+
 class DrawnPairs:
     """What may belong to the sample of the pairs of one batch, for all sites whose tokens read each other."""
 
@@ -170,7 +227,7 @@ class DrawnPairs:
     query: Tensor
     key: Tensor
 
-    def __init__(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> None:
+    def __init__(self, sample: DrawnPairSample, batch: Batch, tokens: Tokens) -> None:
         self.sample, self.tokens = sample, tokens
         self._batch = ref(batch)  # which holds these pairs
         lens = sample.lens
@@ -273,7 +330,7 @@ class DrawnPairs:
         sums = uniform.log_().div_(divisor).cumsum(0, dtype=torch.int64)
         _number[grid](on_chip, sums, self.number, groups, total, steps, BLOCK=_BLOCK)
 
-    def of(self, sample: "PairSample", batch: Batch, tokens: Tokens) -> bool:
+    def of(self, sample: PairSample, batch: Batch, tokens: Tokens) -> bool:
         """Whether these pairs were drawn for this batch."""
         return self.sample is sample and self._batch() is batch and self.tokens is tokens
 
@@ -286,10 +343,6 @@ class DrawnPairs:
         if scores.hides:
             number = torch.where(visible(scores, text, head, query, key), number, torch.inf)
         return TokenPairs(text, head, query, key, self.kind[mine], number, number)
-
-    def note(self, state: Tensor) -> None:
-        """Start copying the new limits of the sample to the CPU."""
-        self.sample.limits_seen = _Limits(state, self.sample.limits_seen)
 
 
 def _room(drawn: Int[np.ndarray, " site"]) -> Int[np.ndarray, " site"]:
@@ -310,6 +363,6 @@ class _Limits:
     def latest(self) -> np.ndarray:
         return self.limits.numpy().copy() if self.arrived.query() else self.before
 
-    def read(self, sample: "PairSample") -> np.ndarray:
+    def read(self, sample: PairSample) -> np.ndarray:
         """Infinite if the limits belong to another sample, because the states were restored or moved."""
         return self.latest() if getattr(sample.lens, sample.state) is self.state else np.full_like(self.before, np.inf)

@@ -41,6 +41,14 @@ if TYPE_CHECKING:
     from torch.cuda import _POOL_HANDLE as Pool
 
 
+class Redrawn:
+    """A part of a lens that prepares something for each batch, in memory that a recorded pass reads."""
+
+    def too_large(self, batch: Batch) -> bool:
+        """Whether the pass recorded for this batch does much work that the part no longer needs."""
+        raise NotImplementedError
+
+
 class Recordings:
     """The recorded passes of a model with some lenses, by the shape of the batch."""
 
@@ -169,7 +177,9 @@ class Recording(CheckedPass):
     @property
     def too_large(self) -> bool:
         batch = self.batch
-        return batch is not None and self.replayed >= OFTEN and any(part.too_large(batch) for part in self.parts)
+        if batch is None or self.replayed < OFTEN:
+            return False
+        return any(part.too_large(batch) for part in self.parts if isinstance(part, Redrawn))
 
     def taken(self, batch: Batch) -> Batch:
         """Copy the batch into the memory that the graph reads."""

@@ -153,6 +153,11 @@ def _added(X, OUT, chunks, size, BS: tl.constexpr):
     tl.store(OUT + cloud * size + places, out, mask=places < size)
 
 
+def supported(vectors: Float[Tensor, "batch token head dim"]) -> bool:
+    """Whether these kernels take such vectors."""
+    return vectors.is_cuda and vectors.dtype != torch.float64
+
+
 def together(vectors: Float[Tensor, "batch token head dim"]) -> int:
     """How many clouds of this shape one launch handles."""
     return max(1, min(TOGETHER, MOST // max(1, 3 * vectors.numel())))
@@ -248,4 +253,4 @@ def _bmm(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left, right, out_dtype=torch.float32)
 
 
-__all__ = ["Products", "directions", "products", "second_moments", "together"]
+__all__ = ["Products", "directions", "products", "second_moments", "supported", "together"]

@@ -79,7 +79,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
     gradients       the pass runs with gradients on; `finish` then does the backward pass itself
     labels          those of the texts: `look` matches their names with the classes of the model
     tokens          the tokens of a batch and nothing else: where all lenses are such, the model is not run
-    cpu             numbers on the CPU, during a pass (`.item()`, `if tensor.any()`): a GPU has to wait for it
+    cpu             numbers on the CPU, during a pass (`.item()`, `if tensor.any()`), which a device has to wait for
     """
     full_state_update: bool | None = False
     _update_count: int

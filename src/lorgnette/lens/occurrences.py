@@ -42,7 +42,7 @@ def word_vectors(
     count = pieces.count[word]
     to = np.repeat(np.arange(len(rows)), count)
     at = pieces.token[np.arange(len(to)) + np.repeat(pieces.first[word] - np.cumsum(count) + count, count)]
-    # In one piece: every transfer to a GPU costs as much as the next.
+    # In one piece: every transfer costs as much as the next.
     sent = moved(torch.from_numpy(np.concatenate([to, at, np.maximum(count, 1)])), states[0].device)
     row, token, divisor = sent.split([len(to), len(to), len(rows)])
     vectors = torch.stack([state.flatten(0, 1).index_select(0, token) for state in states], 1)

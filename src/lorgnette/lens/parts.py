@@ -3,6 +3,8 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from lorgnette.kernels import made_for
+
 if TYPE_CHECKING:
     from lorgnette.lens.base import Lens
     from lorgnette.texts.batch import Batch
@@ -27,7 +29,11 @@ class Part(Generic[T]):
     """
 
     on_cpu: bool = False
-    """Whether `commit` reads numbers on the CPU, so that it cannot be recorded on a GPU."""
+    """Whether `commit` reads numbers on the CPU."""
+
+    def __new__(cls, lens: "Lens | None" = None, *arguments: object, **options: object) -> "Part[T]":
+        """The part that is fastest where the model of the lens is; a copy is of the class that it has."""
+        return super().__new__(cls if lens is None else made_for(cls, lens.states.device))
 
     def __init__(self, lens: "Lens") -> None:
         self.lens = lens
@@ -54,10 +60,6 @@ class Part(Generic[T]):
     def take(self, items: Sequence[T]) -> None:
         """Take items that are alike into the states."""
         raise NotImplementedError
-
-    def too_large(self, batch: "Batch") -> bool:
-        """Whether the pass recorded for this batch does much work that this part no longer needs."""
-        return False
 
 
 class Waiting(Part[T]):

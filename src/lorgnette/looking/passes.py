@@ -4,17 +4,21 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event
+from typing import TYPE_CHECKING
 
 import torch
 
 from lorgnette.errors import Unreplayable, UserError
-from lorgnette.gpu.recording import CheckedPass, Recordings
+from lorgnette.kernels import recordings
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver
 from lorgnette.looking.texts import Analysed
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.sides import Encoded
+
+if TYPE_CHECKING:
+    from lorgnette.gpu.recording import CheckedPass, Recordings
 
 SIGNS = (
     "out of memory",  # CUDA, HIP, MPS
@@ -69,7 +73,7 @@ class Passes:
 
     def __init__(self, subject: Subject, lenses: Sequence[Lens]) -> None:
         self.driver = Driver(subject, lenses)
-        self.recordings: Recordings | None = Recordings.of(subject, lenses, self.driver.paths)
+        self.recordings: Recordings | None = recordings(subject, lenses, self.driver.paths)
         self.launched = Event()
         """Whether any pass has been launched."""
         self.analysed = Analysed()
@@ -139,7 +143,7 @@ class Passes:
         self.driver.commit()  # what is left, if some of it was replayed
         return True
 
-    def _look_at(self, batch: Batch) -> CheckedPass | None:
+    def _look_at(self, batch: Batch) -> "CheckedPass | None":
         """One pass, watched by the lenses. Returns how it ran, if not in the usual way."""
         checked = None if self.recordings is None else self.recordings.ready(batch, self.driver.run)
         batch = batch.to(self.driver.subject.device) if checked is None else checked.taken(batch)

@@ -12,10 +12,11 @@ from transformers.cache_utils import DynamicLayer
 
 from lorgnette.attending import Call, Tap
 from lorgnette.explaining.sources.parts import AnsweredPrompt
+from lorgnette.kernels import Room
 from lorgnette.subject import Subject
 
-TOGETHER = 4096
-"""Copies of a text run together up to so many tokens; on a GPU 16 times as many."""
+TOGETHER = Room(2**12, 2**16)
+"""Copies of a text run together up to so many tokens."""
 
 
 class HiddenParts(Tap):
@@ -89,8 +90,7 @@ class Likelihood:
         return out
 
     def copies_together(self, start: int) -> int:
-        most = TOGETHER * (16 if self.prompt.ids.is_cuda else 1)
-        return max(1, most // (self.length - start))
+        return max(1, TOGETHER.on(self.prompt.ids.device) // (self.length - start))
 
     def _batches(self, copies: list[tuple[int, int]]) -> Iterator[list[int]]:
         while copies:
@@ -146,4 +146,4 @@ def _beginning(cache: DynamicCache, tokens: int, copies: int) -> DynamicCache:
 
 def passes(tokens: int, copies: int) -> int:
     """How many passes so many copies of a text take at most."""
-    return math.ceil(copies / max(1, TOGETHER // tokens))
+    return math.ceil(copies / max(1, TOGETHER.cpu // tokens))

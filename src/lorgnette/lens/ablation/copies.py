@@ -6,16 +6,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
+from lorgnette.kernels import Room
 from lorgnette.texts.batch import Batch
 
-TOKENS = 4096
-"""The most tokens of copies of a batch, each with another head replaced, that run together; on a GPU 16 times that."""
+TOKENS = Room(2**12, 2**16)
+"""The most tokens of copies of a batch, each with another head replaced, that run together."""
 
 
 def copies_together(batch: Batch) -> int:
     """How many copies of a batch are run at once."""
     tokens = batch.source.ids.numel() + (0 if batch.target is None else batch.target.ids.numel())
-    return max(1, TOKENS * (16 if batch.source.ids.is_cuda else 1) // tokens)
+    return max(1, TOKENS.on(batch.source.ids.device) // tokens)
 
 
 class ScaledCopies(Tap):

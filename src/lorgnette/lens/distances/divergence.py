@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from lorgnette.kernels import divergence_kernels
+from lorgnette.kernels import by_device
 
 
 def smoothed(
@@ -25,14 +25,14 @@ def summed_jensen_shannon(rows: Float[Tensor, "head query key"]) -> Float64[Tens
     """
     # Halved once, and never zero: what is left for each pair is a sum, a logarithm and a product.
     halves = rows.clamp(min=2 * torch.finfo(rows.dtype).tiny).div_(2).flatten(1)
-    module = divergence_kernels() if halves.is_cuda else None
-    between = -math.log(2) * (_sums(halves).double() if module is None else module.sums(halves)).triu_()
+    between = -math.log(2) * sums_of_pairs(halves).double().triu_()
     own = between.diagonal() / 2  # a head with itself: so two equal heads are exactly 0 apart
     apart = (between - own[:, None] - own).clamp_(min=0).triu_(1)
     return apart + apart.T
 
 
-def _sums(halves: Float[Tensor, "head weight"]) -> Float[Tensor, "head head"]:
+@by_device
+def sums_of_pairs(halves: Float[Tensor, "head weight"]) -> Float[Tensor, "head head"]:
     """Σ m log₂ m over all weights, m the mean of those of heads a and b ≥ a; the other half stays empty."""
     heads = len(halves)
     means, logs = torch.empty_like(halves), torch.empty_like(halves)

@@ -13,6 +13,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Recorder, Tap
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval
+from lorgnette.kernels import Room
 from lorgnette.lens.base import Lens
 from lorgnette.lens.distances.divergence import metric_mds, smoothed, summed_jensen_shannon
 from lorgnette.lens.moments import By, Moments
@@ -23,10 +24,10 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 from lorgnette.types import ModelOutput
 
-BLOCK = {"cpu": 2**21, "cuda": 2**25}
+BLOCK = Room(2**21, 2**25)
 """Floats of all heads' rows that are built at a time."""
-CACHED = {"cpu": 2**19}
-"""… and compared at a time. On a CPU the rows of one head should be above 4,096 floats, or NumPy copies them."""
+CACHED = Room(2**19, 2**25)
+"""… and compared at a time. The rows of one head should be above 4,096 floats, or NumPy copies them."""
 
 BROAD, MOSTLY = 3.8, 0.5
 """Entropy in nats of a broad head (Clark et al. 2019, Fig. 6); mass on a neighbour or on one category of token. The
@@ -101,14 +102,13 @@ class Distances(Lens):
         total = torch.zeros(sum(heads), sum(heads), dtype=torch.float64, device=self.states.device)
         columns = _between(keys)  # padding before a text and behind it; what is hidden between has no weight
         wide = sum(heads) * (columns.stop - columns.start)
-        built = BLOCK.get(total.device.type, BLOCK["cpu"])
-        for some_rows in queries.split(max(1, built // wide)):
+        for some_rows in queries.split(max(1, BLOCK.on(total.device) // wide)):
             whole = len(some_rows) == some_rows[-1] - some_rows[0] + 1
             rows = _between(some_rows) if whole else some_rows.tolist()
             block = torch.cat([self._smoothed(call, text, rows, columns) for call in calls])
             if any(call.scores.sink is not None for call in calls):  # a column of its own, so that rows sum to one
                 block = torch.cat([block, (1 - block.sum(-1, keepdim=True)).clamp(min=0)], -1)
-            for some in block.split(max(1, CACHED.get(block.device.type, built) // wide), 1):
+            for some in block.split(max(1, CACHED.on(block.device) // wide), 1):
                 total += summed_jensen_shannon(some)
         self._add(calls, heads, total / len(queries), len(queries), text)
 

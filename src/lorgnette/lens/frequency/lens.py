@@ -115,7 +115,7 @@ class Frequency(Lens):
                 self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
         for stack, layers in self.readings.items():
             site = next(site for site in self.sites if site.name == stack)
-            read = torch.stack([each.to(self.pieces.device) for each in layers.values()]).cpu()  # a GPU waits once
+            read = torch.stack([each.to(self.pieces.device) for each in layers.values()]).cpu()  # once, for all layers
             measured = dict(zip(layers, read, strict=True))
             self._draw(site, batch.keys(site), measured, [example.id for example in batch.examples])
         self.batch, self.readings = None, {}

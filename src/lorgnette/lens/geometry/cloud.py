@@ -1,10 +1,8 @@
 """Sums that hold the geometry of many clouds of vectors, within texts and over the corpus."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +12,6 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Site
-from lorgnette.kernels import vector_kernels
 from lorgnette.lens.base import Lens
 from lorgnette.lens.geometry.cosine import (
     COUNT,
@@ -34,7 +31,7 @@ from lorgnette.lens.geometry.cosine import (
 )
 from lorgnette.lens.geometry.isotropy import covariance, iso_score, mirrored, second_moment
 from lorgnette.lens.moments import Moments
-from lorgnette.lens.parts import Part, alike
+from lorgnette.lens.parts import Part
 from lorgnette.lens.places import Places
 from lorgnette.lens.states import zeros
 from lorgnette.statistics.hash_sample import moved
@@ -43,7 +40,7 @@ SHORT = 3
 """Behind the counts of `Directions`: texts with fewer than two vectors."""
 _EVERY = slice(None)
 MOST = 2**25
-"""Numbers of second moments that are worked out together."""
+"""How many numbers of second moments are computed together."""
 LEAST_COSINE = 0.01
 """Of a mean cosine below this, no dimension can be said to make up a share."""
 
@@ -57,15 +54,14 @@ class Cloud(NamedTuple):
     mask: Bool[Tensor, "batch token"]
 
 
-class _Held(NamedTuple):
-    """What a batch gave of some clouds of one shape; those of one call have the same turn."""
+class Held(NamedTuple):
+    """The sums of some clouds of one shape in one batch; those of one call have the same turn."""
 
     clouds: list[tuple[Site, int]]  # site and kind
     turn: int
     texts: int
     directions: Directions  # of the texts of the first cloud, then those of the second, …
-    products: Any  # of kernels
-    second: tuple[Tensor, Tensor] | None = None  # without kernels: the second moment and the sum of one cloud
+    second: object = None  # what `take_second` makes second moments from: here the moment and the sum of one cloud
 
 
 class Moment(NamedTuple):
@@ -77,7 +73,7 @@ class Moment(NamedTuple):
     totals: Float[Tensor, "place head dim"]
 
 
-class Clouds(Part[_Held]):
+class Clouds(Part[Held]):
     """Clouds of vectors at each place, of each kind, for every head and (last) for all heads side by side.
 
     States, all of them sums: five sums of vectors, four counts, six moments of SIM and IntraSim over texts, and with
@@ -90,12 +86,11 @@ class Clouds(Part[_Held]):
         super().__init__(lens)  # before its moments, which it hands its numbers to
         self.places, self.kinds, self.dim, self.state = places, tuple(kinds), dim, state
         self.covariances = covariances
-        self._counted: tuple[Tensor, Tensor] | None = None
         sites, self.heads = len(places.sites), places.heads or 1
         self.widths: dict[tuple[int, int], tuple[int, int]] = {}
         lens.sums(f"{state}_sums", 5, sites, len(kinds), self.heads, dim, in_place=False)
         lens.sums(f"{state}_counts", 4, sites, len(kinds), self.heads + 1, in_place=False)
-        self.held: list[_Held] = []
+        self._within: dict[tuple[Site, int], dict[int, tuple[Tensor, Tensor]]] = {}
         by_kind = {axes.VECTORS: self.kinds}
         self.moments: Moments = Moments(lens, ("sim", "intra_similarity"), by_kind, at=places, state=f"{state}_totals")
         if covariances:
@@ -108,51 +103,36 @@ class Clouds(Part[_Held]):
         return getattr(self.lens, f"{self.state}_{name}")
 
     def add(self, clouds: Sequence[Cloud]) -> None:
-        """Take in some clouds; on a GPU those that are alike together, as each launch takes time."""
-        turn, module = len(self.held), _kernels(clouds[0].vectors)
-        if module is None:
-            for cloud in clouds:
-                self._add_one(cloud, turn)
-            return
-        for some in _alike(clouds, module.together):
-            vectors, mask, products = [cloud.vectors for cloud in some], some[0].mask, None
-            directions = module.directions(vectors, mask)
+        """Hold the sums of the clouds of one call."""
+        for turn, cloud in [(len(self.held), cloud) for cloud in clouds]:
+            (site, kind, vectors, mask), found = cloud, directions(cloud.vectors, cloud.mask)
+            second = None
             if self.covariances:
-                texts = directions.total.flatten(1).unflatten(0, (len(some), -1))
-                products = module.products(vectors, mask, texts, self._items(mask))
-            named = [(cloud.site, cloud.kind) for cloud in some]
-            self.held.append(_Held(named, turn, len(mask), directions, products))
+                near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
+                flat = vectors.flatten(2)
+                second = second_moment(flat.flatten(0, 1) if bool(mask.all()) else flat[mask], near)
+            self.held.append(Held([(site, kind)], turn, len(mask), found, second))
 
-    def _add_one(self, cloud: Cloud, turn: int) -> None:
-        (site, kind, vectors, mask), found = cloud, directions(cloud.vectors, cloud.mask)
-        second = None
-        if self.covariances:
-            near = found.total.sum(0).flatten() / mask.sum().clamp(min=1)
-            flat = vectors.flatten(2)
-            second = second_moment(flat.flatten(0, 1) if bool(mask.all()) else flat[mask], near)
-        self.held.append(_Held([(site, kind)], turn, len(mask), found, None, second))
+    def kind_of(self, item: Held) -> Hashable:
+        return item.texts, item.directions.sums.shape[2:]
 
-    def _items(self, mask: Bool[Tensor, "batch token"]) -> Float[Tensor, ""]:
-        """How many vectors count, at least one; reckoned once for all clouds of a batch that have this mask."""
-        if self._counted is None or self._counted[0] is not mask:
-            self._counted = mask, mask.sum().clamp(min=1).double()
-        return self._counted[1]
+    def take(self, items: Sequence[Held]) -> None:
+        """Add clouds of one shape to the sums, and their numbers within texts to the moments."""
+        values, weights = self._take_sums(items)  # [cloud text head what]
+        clouds = [(site, kind, one.turn) for one in items for site, kind in one.clouds]
+        if self._side_by_side(clouds):
+            sites = [site for site, _, _ in clouds[:: len(self.kinds)]]
+            parts = (part.unflatten(0, (len(sites), -1)).movedim(1, -1).unbind(3) for part in (values, weights))
+            sim, intra = zip(*parts, strict=True)  # [site text head kind]
+            self.moments.add_sites(sites, sim=sim, intra_similarity=intra)
+            return
+        for (site, kind, turn), *both in zip(clouds, values, weights, strict=True):
+            self._within.setdefault((site, turn), {})[kind] = (both[0], both[1])
 
     def commit(self) -> None:
-        """Take what a batch gave into the sums, clouds of one shape together; the moments take theirs after this."""
-        held, self.held, self._counted = self.held, [], None
-        within: dict[tuple[Site, int], dict[int, tuple[Tensor, Tensor]]] = {}
-        for some in alike(held, lambda one: (one.texts, one.directions.sums.shape[2:])):
-            values, weights = self._take(some)  # [cloud text head what]
-            clouds = [(site, kind, one.turn) for one in some for site, kind in one.clouds]
-            if self._side_by_side(clouds):
-                sites = [site for site, _, _ in clouds[:: len(self.kinds)]]
-                parts = (part.unflatten(0, (len(sites), -1)).movedim(1, -1).unbind(3) for part in (values, weights))
-                sim, intra = zip(*parts, strict=True)  # [site text head kind]
-                self.moments.add_sites(sites, sim=sim, intra_similarity=intra)
-                continue
-            for (site, kind, turn), *both in zip(clouds, values, weights, strict=True):
-                within.setdefault((site, turn), {})[kind] = (both[0], both[1])
+        """The kinds of one site may have several shapes: the moments get them together, and commit after this."""
+        super().commit()
+        within, self._within = self._within, {}
         for (site, _), by_kind in within.items():
             pairs = [by_kind[kind] for kind in sorted(by_kind)]
             value, weight = (torch.stack(parts, -1) for parts in zip(*pairs, strict=True))  # [text head what kind]
@@ -166,7 +146,7 @@ class Clouds(Part[_Held]):
         whole = [(site, kind) for site in sites for kind in kinds]
         return len(set(sites)) == len(sites) and [(site, kind) for site, kind, _ in clouds] == whole
 
-    def _take(self, held: Sequence[_Held]) -> tuple[Tensor, Tensor]:
+    def _take_sums(self, held: Sequence[Held]) -> tuple[Tensor, Tensor]:
         """Add the sums of clouds of one shape; returns the numbers within texts, [cloud text head what]."""
         texts, (*_, heads, dim) = held[0].texts, held[0].directions.sums.shape
         whole = Directions(
@@ -176,44 +156,31 @@ class Clouds(Part[_Held]):
         both = (whole.sums, torch.cat([whole.counts, short]))
         sums, counts = (part.unflatten(1, (-1, texts)).sum(2, dtype=torch.float64) for part in both)
         of_sums, of_counts = self.of("sums").clone(), self.of("counts").clone()
-        at = self._places(held, of_sums.device)
+        at = self.rows(held, of_sums.device)
         of_sums.flatten(1, 2)[:, :, :heads, :dim].index_add_(1, at, sums.to(of_sums))
         spread = of_counts.flatten(1, 2)
         spread[..., :heads].index_add_(1, at, counts[..., :-1].to(of_counts))
         spread[..., self.heads].index_add_(1, at, counts[..., -1].to(of_counts))
         setattr(self.lens, f"{self.state}_sums", of_sums)
         setattr(self.lens, f"{self.state}_counts", of_counts)
-        self._take_products([one for one in held if one.products is not None])
-        for one in (one for one in held if one.second is not None):
-            self._take_second(one)
+        self.take_second(held)
         values, weights = (self._with_room(part) for part in within_texts(whole))
         return values.unflatten(0, (-1, texts)), weights.unflatten(0, (-1, texts))
 
-    def _places(self, held: Sequence[_Held], device: torch.device) -> Tensor:
+    def rows(self, held: Sequence[Held], device: torch.device) -> Tensor:
+        """Where these clouds are in the states, which are flat over places and kinds."""
         places = (self.places.index(site) * len(self.kinds) + kind for one in held for site, kind in one.clouds)
         return _sent(tuple(places), device)
 
-    def _take_products(self, held: Sequence[_Held]) -> None:
-        """Second moments from the products that kernels made, as many at a time as memory should hold."""
-        step = max(1, MOST // held[0].products.products.numel()) if held else 1
-        for start in range(0, len(held), step):
-            some = held[start : start + step]
-            module = vector_kernels()
-            assert module is not None
-            lower, total = module.second_moments([one.products for one in some])
-            moment, totals = self.of("moment").flatten(0, 1), self.of("moment_total").flatten(0, 1)
-            at, width = self._places(some, moment.device), total.shape[-1]
-            moment[:, :width, :width].index_add_(0, at, lower.to(moment))
-            totals[:, :width].index_add_(0, at, total.to(totals))
-
-    def _take_second(self, held: _Held) -> None:
-        """The second moment of one cloud, made without kernels."""
-        assert held.second is not None
-        ((site, kind),), (lower, total) = held.clouds, held.second
-        at, width = self.places.index(site), slice(len(total))
-        moment, totals = self.of("moment"), self.of("moment_total")
-        moment[at, kind, width, width] += lower.to(moment)
-        totals[at, kind, width] += total.to(totals)
+    def take_second(self, held: Sequence[Held]) -> None:
+        """Add the second moments of these clouds, one by one."""
+        moment, totals = (self.of(name) if self.covariances else None for name in ("moment", "moment_total"))
+        for one in held:
+            if isinstance(one.second, tuple) and moment is not None and totals is not None:
+                ((site, kind),), (lower, total) = one.clouds, one.second
+                at, width = self.places.index(site), slice(len(total))
+                moment[at, kind, width, width] += lower.to(moment)
+                totals[at, kind, width] += total.to(totals)
 
     def _with_room(self, part: Float[Tensor, "text head_or_all what"]) -> Float[Tensor, "text all_heads what"]:
         """Pad a place to the number of heads that other places have."""
@@ -290,7 +257,7 @@ class Clouds(Part[_Held]):
         scores = [
             iso_score(covariance(m, t, moved(n, m.device))) for (*_, m, t), n in zip(moments, counts, strict=True)
         ]
-        together = torch.cat([some.flatten() for some in scores]).cpu()  # a GPU is waited for once
+        together = torch.cat([some.flatten() for some in scores]).cpu()  # once, for all of them
         for some, n, score, found in zip(
             moments, counts, together.split([n.numel() for n in counts]), ranks, strict=True
         ):
@@ -317,19 +284,7 @@ class Clouds(Part[_Held]):
         return dict(zip(cells, arrays, strict=True))
 
 
-def _alike(clouds: Sequence[Cloud], most: Callable[[Tensor], int]) -> Iterator[list[Cloud]]:
-    """Neighbours of one shape whose tokens count alike, at most so many at a time."""
-    by_shape = groupby(clouds, lambda cloud: (cloud.vectors.shape, cloud.vectors.stride(), id(cloud.mask)))
-    for some in (list(group) for _, group in by_shape):
-        step = most(some[0].vectors)
-        yield from (some[start : start + step] for start in range(0, len(some), step))
-
-
 @lru_cache(maxsize=64)
 def _sent(places: tuple[int, ...], device: torch.device) -> Tensor:
-    """Kept on the GPU: copying it there would block."""
+    """Kept on the device: copying it there takes as long each time."""
     return torch.tensor(places, device=device)
-
-
-def _kernels(vectors: Tensor) -> ModuleType | None:
-    return None if not vectors.is_cuda or vectors.dtype == torch.float64 else vector_kernels()

@@ -112,7 +112,7 @@ def within_texts(
 ) -> tuple[Float[Tensor, "batch head_or_all 2"], Float[Tensor, "batch head_or_all 2"]]:
     """SIM and IntraSim of each text, of each head and of all together, and which of them are defined.
 
-    What all heads have in common is a sum over heads of what each has: few operations, as each takes time on a GPU.
+    What all heads have in common is a sum over heads of what each has: few operations, as each takes time.
     """
     sums, n = directions.sums[: TOTAL + 1].double(), directions.count.double()
     squared, products = sums.square().sum(-1), (sums[:TOTAL] * sums[TOTAL]).sum(-1)  # [sum batch head]

@@ -14,7 +14,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval, OneOf
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.layer import VARIANTS, LayerNorms
+from lorgnette.contributions.layer import VARIANTS, LayerNorms, layer_norms
 from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_measures
 from lorgnette.contributions.output_share import OutputShares
 from lorgnette.contributions.pairs import TokenPairs
@@ -137,11 +137,13 @@ class Norms(CentredLens):
     def _read(self, call: Call, batch: Batch) -> "_CallNorms":
         gram = self.all_heads or self.residual
         read = self.centring(call)
-        layer = LayerNorms(read, self.projections, batch, gram=gram, residual=self.residual, kinds=self.kinds)
+        watched = bool(self.measures) or self.contribution or not self.all_heads
+        layer = layer_norms(
+            read, self.projections, batch, residual=self.residual, kinds=self.kinds, gram=gram, watched=watched
+        )
         further, pairs = further_measures(layer, self.measures), None
         if self.pairs_sample is not None:
-            on_chip = layer.kernels is not None and self.all_heads and not further and not self.contribution
-            pairs = self.pairs_sample.draw(call, batch, call.site, on_chip=on_chip)
+            pairs = self.pairs_sample.draw(call, batch, call.site, any_order=layer.any_order)
         watchers: list[Alti | GlobEnc | OutputShares] = [*further.values()]
         output = None
         if self.contribution:
@@ -229,7 +231,7 @@ class Norms(CentredLens):
         self.f_high[at, heads] = torch.maximum(self.f_high[at, heads], high.to(self.f_high))
 
     def _places(self, sites: Sequence[Site]) -> slice | list[int]:
-        """Where these sites are in the states: a slice if possible, because a GPU waits for a list."""
+        """Where these sites are in the states: a slice if possible: a list would be sent to the device each time."""
         at = [self.position[site] for site in sites]
         return slice(at[0], at[-1] + 1) if at == list(range(at[0], at[0] + len(at))) else at
 
@@ -332,6 +334,6 @@ class _CallNorms(NamedTuple):
 
 def _shares(norm: Float[Tensor, "text row kind"]) -> tuple[Tensor, Tensor]:
     """Each kind's part of the total over all tokens, and 1 where there is a total."""
-    parts = [norm[..., CATEGORIES.index(kind)] for kind in PARTITION]  # a list as index is sent to a GPU, which waits
+    parts = [norm[..., CATEGORIES.index(kind)] for kind in PARTITION]  # a list as index is sent to the device
     total = torch.stack(parts, -1).sum(-1, keepdim=True)
     return norm / total.where(total > 0, 1.0), (total > 0).to(norm.dtype)

@@ -1,7 +1,6 @@
 """A bounded sample of (α_ij, ‖f(x_j)‖) by kind of token, for rank correlations over corpora of any size."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +12,6 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores
 from lorgnette.contributions.pairs import TokenPairs, visible
-from lorgnette.errors import Unreplayable
-from lorgnette.kernels import pair_kernels
 from lorgnette.lens.base import Lens
 from lorgnette.lens.parts import Part
 from lorgnette.statistics.hashing import UNIT, bar, drawn, text_keys
@@ -38,8 +35,8 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
     """For each site and kind of token the `size` pairs of smallest number, with α and ‖f‖.
 
     A pair's number depends on the text's id, site, head, query, key and kind alone. One state holds [number, weight,
-    norm] of every place, infinite numbers where there is none; it is kept where the model is. A `HashSample` has an
-    index of varying length on the CPU, for which every call of a GPU would have to wait.
+    norm] of every place, infinite numbers where there is none; it is kept where the model is, where nothing waits for
+    it. (A `HashSample` has an index of varying length on the CPU.)
     """
 
     def __init__(self, lens: Lens, kinds: Sequence[str], size: int, state: str = "pairs") -> None:
@@ -49,72 +46,42 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         start = none.expand(3, len(lens.sites), len(self.kinds), size)
         lens.state(state, start, smallest, on_device=True, in_place=False, large=True)  # ranks are found where it is
         lens.sums(f"{state}_seen", len(lens.sites), len(self.kinds))
-        self.held: list[tuple[Tensor, Tensor]] = []  # strata and values of pairs; a stratum is a site and a kind
         self._places: _Places | None = None
-        self.drawn: Any = None  # on a GPU: what was drawn for the batch, and the limits as they were last seen
-        self.limits_seen: Any = None
-        self.draws_ahead: bool = True
-        """Whether pairs are drawn before a pass, on a GPU; until a call turns out to need another way."""
-        self.sites: list[Site] = [site for site in lens.sites if site.kind == "self"]  # whose pairs a GPU can draw
-        self.keys: tuple[Batch, np.ndarray] | None = None
         self._visible: tuple[Tokens, Tokens, Tensor] | None = None
 
     @property
     def causal(self) -> bool:
-        """Whether pairs are drawn ahead for a causal mask: a call with any other mask is drawn on the CPU."""
+        """Whether the model's own mask hides what comes later."""
         return self.lens.subject.anatomy.causal
 
     def __getstate__(self) -> Json:
-        return {**vars(self), "drawn": None, "limits_seen": None, "keys": None, "_visible": None, "_places": None}
+        return {**vars(self), "_visible": None, "_places": None}
 
-    def begin(self, batch: Batch) -> None:
-        if self.lens.states.device.type == "cuda":
-            if self.drawn is not None:  # the sample has changed: its new limits set out for this side
-                self.drawn.note(self.lens.states[self.state])
-            self.prepare(batch)
+    def draw(self, call: Call, batch: Batch, site: Site, *, any_order: bool = False) -> TokenPairs:
+        """The pairs of this call that may belong to the sample, text by text; also counts all pairs.
 
-    def prepare(self, batch: Batch) -> None:
-        """Keys of all groups of a batch, before its pass: a GPU has the last batch to work on meanwhile."""
-        rests = [(site, kind) for site in self.sites for kind in self.kinds]
-        seeds = text_keys([example.id for example in batch.examples], rests)
-        self.keys = batch, seeds.reshape(len(batch.examples), len(self.sites), len(self.kinds))
-        self._constants()  # now, and not in a pass that is recorded
-        module = pair_kernels()
-        if module is None or not self.draws_ahead or batch.target is not None:
-            return
-        known = self.drawn_for(batch)
-        if known is None:
-            self.drawn = batch.shared[self] = module.DrawnPairs(self, batch, batch.source)
-        elif known.renew():
-            self.drawn = known
-        else:
-            raise Unreplayable
+        `any_order`: whoever reads them takes them in any order, with infinite numbers for those that are none.
+        """
+        self.count(call, batch, site)
+        return self.drawn(call, batch, site)
 
-    def drawn_for(self, batch: Batch) -> Any:
-        """What was drawn on a GPU for a batch before: one whose pass was recorded, with other texts in it now."""
-        return batch.shared.get(self)
-
-    def too_large(self, batch: Batch) -> bool:
-        """Later batches have fewer pairs that may belong to the sample."""
-        drawn = self.drawn_for(batch)
-        return drawn is not None and drawn.too_large
-
-    def draw(self, call: Call, batch: Batch, site: Site, *, on_chip: bool = False) -> TokenPairs:
-        """The pairs of this call that may belong to the sample; also counts all pairs."""
+    def count(self, call: Call, batch: Batch, site: Site) -> None:
+        """Count the pairs of a query and a key that it may see, by kind of key."""
         queries, keys = batch.queries(site), batch.keys(site)
-        kinds = keys.kinds(self.kinds).transpose(1, 2)  # [text kind key]
         plain = padded_only(call.scores, causal=self.causal)
         known = self._visible
         if not plain or known is None or known[0] is not queries or known[1] is not keys:
-            self._visible = known = queries, keys, visible_pairs(call.scores, queries.mask, kinds)
+            self._visible = known = queries, keys, visible_pairs(call.scores, queries.mask, self._by_kind(keys))
         visible, state = known[2], getattr(self.lens, f"{self.state}_seen")
         state[self.lens.position[site]] += visible.to(state) * call.query.shape[1]
-        if on_chip and queries is keys and plain and (module := pair_kernels()) is not None:
-            if self.drawn is None or not self.drawn.of(self, batch, keys):
-                self.drawn = module.DrawnPairs(self, batch, keys)
-            return self.drawn.pairs(site, call.scores)
-        self.draws_ahead = False
-        groups = _Groups(call.scores, queries.mask.cpu(), kinds.cpu())
+
+    def _by_kind(self, keys: Tokens) -> Bool[Tensor, "text kind key"]:
+        return keys.kinds(self.kinds).transpose(1, 2)
+
+    def drawn(self, call: Call, batch: Batch, site: Site) -> TokenPairs:
+        """The pairs of this call whose numbers are small enough, drawn from the numbers of their groups."""
+        queries, keys = batch.queries(site), batch.keys(site)
+        groups = _Groups(call.scores, queries.mask.cpu(), self._by_kind(keys).cpu())
         seeds = text_keys([example.id for example in batch.examples], [(site, kind) for kind in self.kinds])
         full = getattr(self.lens, self.state)[NUMBER, self.lens.position[site], :, -1].cpu().numpy()
         sizes = groups.sizes.reshape(len(seeds), -1).sum(0)
@@ -130,7 +97,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
             below = np.where(short, np.minimum(full, raised), below)
 
     def add(self, site: Site, pairs: TokenPairs, norms: Float[Tensor, "text head key"]) -> None:
-        """Take the pairs of one call into the sample, once the batch has gone through."""
+        """Hold the pairs of one call; a stratum is a site and a kind."""
         values = pairs.values
         if values is None:
             norm = norms[pairs.text, pairs.head, pairs.key].double()
@@ -138,16 +105,14 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         stratum = (pairs.kind + self.lens.position[site] * len(self.kinds)).int()
         self.held.append((stratum, values))
 
-    def commit(self) -> None:
-        """Take what is held into the state: of each site and kind the smallest numbers, without waiting for a GPU."""
-        held, self.held, self._visible = self.held, [], None
-        if not held:
-            return
+    def take(self, items: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Of each site and kind the smallest numbers, without a look at any of them on the CPU."""
+        self._visible = None
         state: Tensor = getattr(self.lens, self.state)
         device, old = state.device, self._constants()
-        stratum = torch.cat([old.stratum, *(each.to(device) for each, _ in held)])
-        values = torch.cat([state.flatten(1), old.empty, *(each.to(device) for _, each in held)], 1)
-        if device.type == "cpu":  # empty places need not be sorted; a GPU would have to be asked which they are
+        stratum = torch.cat([old.stratum, *(each.to(device) for each, _ in items)])
+        values = torch.cat([state.flatten(1), old.empty, *(each.to(device) for _, each in items)], 1)
+        if device.type == "cpu":  # where it is known at once which places are empty, they need not be sorted
             drawn = values[NUMBER].isfinite() | (stratum == len(old.strata) - 1)
             stratum, values = stratum[drawn], values[:, drawn]
         order = values[NUMBER].sort(stable=True).indices
@@ -259,7 +224,7 @@ def rank_correlations(lens: Lens, pairs: PairSample, kinds: Sequence[str]) -> di
 
 
 def _correlations(samples: Float[Tensor, "what cell kind place"]) -> Float[Tensor, "2 cell kind"]:
-    """ρ and the size of each sample, all at once: a GPU is waited for once. NaN and 0 where there is none."""
+    """ρ and the size of each sample, moved to the CPU all at once. NaN and 0 where there is none."""
     size = samples[NUMBER].isfinite().sum(-1)
     rho = spearman_by_row(rounded(samples[WEIGHT]), rounded(samples[NORM]), size)
     return torch.stack([rho, size.where(~rho.isnan(), 0)]).cpu()

@@ -233,7 +233,7 @@ class Sinks(CentredLens):
 
 
 def _median(values: Float[Tensor, "text token"], mask: Bool[Tensor, "text token"]) -> Float[Tensor, " text"]:
-    """The median over the tokens that count, NaN if there are none; unlike `nanquantile`, without waiting for a GPU."""
+    """The median over the tokens that count, NaN if there are none; `nanquantile` would look at values on the CPU."""
     ordered = values.masked_fill(~mask, torch.inf).sort(-1).values
     last = (mask.sum(-1, keepdim=True) - 1).clamp(min=0)
     low, high = (ordered.gather(-1, place)[:, 0] for place in (last // 2, (last + 1) // 2))
