@@ -72,10 +72,12 @@ bench-gpu: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.gpu
 
 test-gpu: $(INSTALLED)
+	-@$(PIP) install -q bitsandbytes
 	@$(BIN)/python -m pytest -n 0 tests/attending/test_kernels.py tests/contributions/test_norm_kernels.py \
 		tests/contributions/test_drawn_pairs.py tests/lens/test_geometry_kernels.py tests/looking/test_replay.py \
 		tests/attending/test_band.py tests/looking/test_processes_on_a_gpu.py tests/lens/test_divergence_kernel.py \
-		tests/looking/test_gpu_equals_cpu.py tests/looking/test_questions_on_a_device.py
+		tests/looking/test_gpu_equals_cpu.py tests/looking/test_questions_on_a_device.py \
+		tests/models/test_quantised.py
 
 clean:
 	rm -rf out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

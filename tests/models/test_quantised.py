@@ -13,7 +13,7 @@ import transformers as hf
 from tiny import examples, subject
 from tiny.blocks import gguf_kernel, with_gguf_blocks, write_gguf
 from tiny.models import LLAMA, peaked
-from tiny.packed import FORMATS, FP8, Int8
+from tiny.packed import FORMATS, FP8, Int8, with_bitsandbytes
 from tiny.subjects import tokenizer
 from torch import nn
 from transformers.integrations.gguf import kernels
@@ -231,7 +231,7 @@ def test_bitsandbytes(kind, device):
         pytest.skip("no GPU")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        bnb = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+        bnb = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: pip install bitsandbytes")
         base = nn.Linear(64, 64)
         made = {
             "nf4": lambda: bnb.nn.Linear4bit(64, 64, quant_type="nf4", compute_dtype=torch.float32),
@@ -248,6 +248,34 @@ def test_bitsandbytes(kind, device):
         weight, bias = linear_weights(made)
         torch.testing.assert_close(weight.T.float(), expected.float(), rtol=1e-2, atol=1e-3)
         torch.testing.assert_close(bias.float().cpu(), base.bias.detach(), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["nf4", "8 bits"])
+def test_bitsandbytes_models_on_a_gpu(kind):
+    """With its own kernels there: every line of check, and norms as those of the dequantised weights."""
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: pip install bitsandbytes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        wide = LLAMA | {"hidden_size": 64, "head_dim": 16, "intermediate_size": 128}  # as the blocks of bitsandbytes
+        model = peaked(hf.LlamaForCausalLM(hf.LlamaConfig(**wide)).eval())
+        with_bitsandbytes(model, kind)
+        watched = lo.Subject(model.to("cuda"), tokenizer("llama"), name=kind)
+        assert [one for one in watched.check() if not one.ok] == []
+        plain = copy.deepcopy(watched.model)
+        for path, module in list(watched.model.named_modules()):
+            if hasattr(module, "in_features") and "head" not in path:
+                weight, bias = linear_weights(module)
+                linear = nn.Linear(*weight.shape, bias=bias is not None, device="cuda")
+                linear.weight = nn.Parameter(weight.float().T.contiguous())
+                plain.set_submodule(path, linear)
+        found, expected = (
+            lo.look(each, examples(), "norms:sample=0", progress=False)["norms"].data["norm"]
+            for each in (watched, lo.Subject(plain, tokenizer("llama"), name="plain"))
+        )
+        np.testing.assert_allclose(found, expected, rtol=0.2 if kind == "8 bits" else 2e-2, atol=1e-3)
 
 
 def test_a_checkpoint_whose_package_is_missing_is_one_line(tmp_path):
