@@ -28,8 +28,8 @@ from lorgnette.training.pruning.settings import PruningSettings
 
 SPEEDS = (1.5, 2.0)
 RATE = 5e-5
-KEPT = ("seed", "parts", "parameters", "bytes", "speed", "times", "before", "metrics", "difference", "tuned", "scratch",
-        "controls", "notes", "versions")  # fmt: skip
+KEPT = ("seed", "parts", "parameters", "bytes", "speed", "times", "before", "metrics", "difference", "tuned", "random",
+        "scratch", "controls", "settled", "kinds", "notes", "versions")  # fmt: skip
 """What a cell has of the record of a run."""
 
 

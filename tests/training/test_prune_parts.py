@@ -11,7 +11,7 @@ import transformers as hf
 from test_prune import PARTS, base, same, weights  # noqa: F401
 from test_removal import made
 from test_removed_parts import near
-from tiny import BERT, inputs, tokenizer
+from tiny import BERT, LLAMA, inputs, tokenizer
 
 import lorgnette as lo
 from lorgnette.attending import Site
@@ -23,19 +23,24 @@ from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.gates.hard_concrete import probability_open
 from lorgnette.training.gates.parts import PartGates
 from lorgnette.training.preparation import Prepared
-from lorgnette.training.pruning import budget, speed
+from lorgnette.training.pruning import budget, scores, speed
 from lorgnette.training.pruning import prune as pruning
 from lorgnette.training.pruning.budget import equal_sizes
-from lorgnette.training.pruning.parts import parts_of
+from lorgnette.training.pruning.compared import NOUNS, tuned_notes
+from lorgnette.training.pruning.controls import Rates, apart
+from lorgnette.training.pruning.parts import parts_of, why_all_stay
 from lorgnette.training.pruning.prune import prune
 from lorgnette.training.pruning.removal import remove_parts
-from lorgnette.training.pruning.score import score
+from lorgnette.training.pruning.score import Score, score
 from lorgnette.training.pruning.scores import by_importance, by_kind, importance, layer_order, layers_to_go
+from lorgnette.training.pruning.sentences import kind_lines
 from lorgnette.training.pruning.settings import PruningSettings, size_of
+from lorgnette.training.pruning.sweep import curve
 
 VIT = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16, "image_size": 8,
        "patch_size": 4}  # fmt: skip
 FAMILIES = (
+    "one key",
     "bert-classifier",
     "distilbert",
     "albert",
@@ -47,6 +52,14 @@ FAMILIES = (
     "t5",
     "own residual",
 )
+
+
+def of_family(family):
+    """A tiny model; "one key" is a Llama whose query heads share one key and value."""
+    if family != "one key":
+        return made(family, torch.float32)
+    torch.manual_seed(0)
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**{**LLAMA, "num_key_value_heads": 1})).eval()
 
 
 def size(model):
@@ -67,7 +80,7 @@ def short_times(monkeypatch):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prices_are_what_removal_saves(family):
     """The priced cost of a choice is the number of parameters of the model that it leaves."""
-    model = made(family, torch.float32)
+    model = of_family(family)
     parts = parts_of(model)
     assert parts.whole == size(model)
     scores = torch.rand(len(parts.price), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -81,6 +94,38 @@ def test_prices_are_what_removal_saves(family):
         dearest = max(float(parts.price.max()), *parts.rest.values()) + 4 * float(parts.price.max())
         assert size(left) >= limit - dearest - 0.3 * parts.whole, "the budget is used"
         assert all(len(heads) for site, heads in kept.items() if (Site(site.stack, LAYER, site.layer)) not in kept)
+
+
+def test_heads_that_share_one_key_go_one_by_one():
+    """The key and the value stay while a head does."""
+    parts = parts_of(of_family("one key"), only=("heads",))
+    assert len(parts.together.unique()) == len(parts.price) == 12
+    assert parts.price.unique().tolist() == [2 * 32 * 8], "its rows of the queries, and its columns of the output"
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "said"),
+    [
+        ("gpt-oss", "units", "they are in experts, each of which reads some of the tokens only"),
+        ("albert", "layers", "it runs the same layer again and again"),
+        ("gpt-neo", "layers", "its two kinds of layers alternate"),
+    ],
+)
+def test_kinds_that_stay_say_why(family, kind, said):
+    model = made(family, torch.float32)
+    with pytest.raises(
+        UserError, match=rf"nothing of what was asked for can go from this {type(model).__name__}"
+    ) as no:
+        parts_of(model, only=(kind,))
+    assert said in str(no.value)
+    assert why_all_stay(model, kind) == said
+    assert kind_lines({kind: {"stays": said}})[0].endswith(f" stay: {said}.")
+
+
+def test_the_only_layer_stays():
+    config = hf.BertConfig(**{**BERT, "num_hidden_layers": 1})
+    with pytest.raises(UserError, match="layers: one layer of each stack stays, and there is no other"):
+        parts_of(hf.BertModel(config), only=("layers",))
 
 
 def test_the_best_choice_equals_a_search_over_thresholds():
@@ -310,7 +355,7 @@ def test_half_of_the_parameters(base, tmp_path, capsys):  # noqa: F811
     layers = sum(p.numel() for layer in layers_of(whole) for p in layer.module.parameters())
     assert record["parameters"]["before"] - record["parameters"]["after"] >= layers / 2
     assert record["parameters"]["after"] > record["parameters"]["before"] - 0.75 * layers
-    assert set(record["forecast"]) == {"heads", "units", "layers"}
+    assert set(record["kinds"]) == {"heads", "units", "layers"}
     assert len(record["controls"]["random"]) == 2
     assert 0 <= record["controls"]["magnitude"] <= 1
     assert record["tuned"]["epochs"] == 3
@@ -320,7 +365,12 @@ def test_half_of_the_parameters(base, tmp_path, capsys):  # noqa: F811
     assert size(opened) == record["parameters"]["after"]
     said = capsys.readouterr().err
     assert "Removing all feed-forward units saves" in said
-    assert "--keep 0.5 is a share of the parameters of the layers" in said
+    for kind in ("heads", "units", "layers"):
+        sizes = record["kinds"][kind]["bytes"]
+        assert f"{(sizes['before'] - sizes['after']) / 1e6:.1f} of {sizes['before'] / 1e6:.1f} (" in said
+    left = record["parameters"]["before"] - layers / 2
+    assert f"--keep 0.5 keeps {layers / 2:,.0f} of the {layers:,} parameters of the layers" in said
+    assert f"that is {left / record['parameters']['before']:.1%} of the model" in said
     assert not list(done.folder.parent.glob(".*"))
 
 
@@ -399,7 +449,7 @@ def test_an_interrupted_budget_goes_on_to_the_same_weights(base, tmp_path, monke
         ({"sweep": [0.5], "method": "agreement"}, "'agreement' ranks heads"),
         ({"keep": 0.5, "uniform": True, "only": ("heads",)}, "omit `only`"),
         ({"keep": 0.5, "over": "sum"}, "`over` is for a penalty on the number of heads"),
-        ({"keep": 0.5, "only": ("heads",), "scratch": True}, "`scratch` is for budgets"),
+        ({"keep": 1.0}, "`keep` 1 keeps everything"),
     ],
 )
 def test_wrong_budgets_are_told_before_anything_is_read(changes, said, tmp_path):
@@ -413,6 +463,8 @@ def test_wrong_budgets_are_told_before_anything_is_read(changes, said, tmp_path)
     [
         ({"keep": 0.001}, r"`keep` 0.001 cannot be reached: 0\.\d+ of the parameters"),
         ({"size": "1KB"}, "`size` 1KB cannot be reached: .* MB remain"),
+        ({"size": "1GB"}, r"`size` 1GB is no less than the 0\.\d+ MB of the model, so nothing would go"),
+        ({"keep": 0.99, "only": ("heads",)}, r"`keep` 0\.99 keeps all of the heads, so nothing would go"),
         ({"speed": 500.0}, "`speed` 500 cannot be reached: .* times as fast here"),
         ({"keep": 0.2, "only": ("layers",)}, r"only layers may go"),
         ({"keep": 0.2, "only": ("heads",)}, "2 heads cannot|cannot be in 2 layers|no head is left"),
@@ -474,6 +526,10 @@ def test_a_sweep_is_a_folder_for_each_budget_a_table_and_a_figure(base, tmp_path
     lines = (tmp_path / "out" / "sweep.md").read_text().splitlines()
     assert len({line.count("|") for line in lines}) == 1
     assert len(lines) == 4
+    drawn = curve(rows).to_dict()["hconcat"][1]["layer"][1]["data"]["values"]
+    assert [each["value"] for each in drawn if each["choice"] == "random"] == [
+        value for row in rows for value in row["controls"]["random"]
+    ]
     assert "<svg" in (tmp_path / "out" / "sweep.svg").read_text()
     again = swept(base, tmp_path / "out", [0.8, 0.5, 0.6], resume=True, **given)
     assert again.record["sweep"][:2] == rows, "what is finished does not run again"
@@ -487,7 +543,7 @@ def test_several_seeds_are_a_folder_each_and_a_line_of_means(base, tmp_path):  #
         assert Path(row["folder"]) == tmp_path / "out" / "keep-0.5" / f"seed-{row['seed']}"
         record = lo.Pruned.load(row["folder"]).record
         assert record["seed"] == row["seed"]
-        assert record["tuned"]["difference"] == row["tuned"]["difference"]
+        assert record["tuned"]["difference"] == row["others"]["tuned"]["difference"]
     assert not same(*(weights(Path(row["folder"])) for row in rows)), "the seed changes the training"
     lines = [
         [cell.strip() for cell in line.split("|")[1:-1]]
@@ -498,6 +554,96 @@ def test_several_seeds_are_a_folder_each_and_a_line_of_means(base, tmp_path):  #
     values = [row["value"] for row in rows]
     said = lines[4][lines[0].index("accuracy")]
     assert said == f"{sum(values) / 2:.4f} ± {abs(values[0] - values[1]) / 2**0.5:.4f}"
+
+
+def test_models_trained_as_long_have_columns_and_notes(base, tmp_path):  # noqa: F811
+    """The whole model, a random choice and random weights; one that does as well is named in a note."""
+    given = {"method": "importance", "settle": 1, "scratch": True, "train_random": True, "seeds": [0, 1]}
+    given |= {"limit": 64, "test_limit": 30}
+    rows = swept(base, tmp_path / "out", [0.5], **given).record["sweep"]
+    head, _, *lines, means = (tmp_path / "out" / "sweep.md").read_text().splitlines()
+    for key, noun in (("tuned", "original"), ("random", "random choice"), ("scratch", "random weights")):
+        column = head.split("|").index(f" less {noun} trained as long ")
+        values = [row["others"][key]["difference"]["value"] for row in rows]
+        for line, value in zip(lines, values, strict=True):
+            assert line.split("|")[column].split()[0] == f"{value:+.4f}"
+        assert means.split("|")[column].split()[0] == f"{sum(values) / 2:+.4f}"
+    for row in rows:
+        record = lo.Pruned.load(row["folder"]).record
+        for key, noun in NOUNS.items():
+            noted = [note for note in record["notes"] if note.startswith(f"{noun}, trained as long, did as well")]
+            assert bool(noted) == (record[key]["difference"]["value"] <= 0)
+        assert (Path(row["folder"]) / "README.md").read_text().count("trained as long: accuracy") == 3
+
+
+@pytest.mark.parametrize(
+    ("metric", "own", "other", "noted"),
+    [
+        ("accuracy", 0.7, 0.8, True),
+        ("accuracy", 0.8, 0.8, True),
+        ("accuracy", 0.8, 0.7, False),
+        ("perplexity", 9.0, 8.0, True),
+        ("perplexity", 8.0, 9.0, False),
+    ],
+)
+def test_a_model_that_does_as_well_is_named(metric, own, other, noted, monkeypatch):
+    both = [Score(metric, value, (0.0, 1.0), 10, "test", np.ones(10, dtype=bool)) for value in (own, other)]
+    monkeypatch.setattr(Score, "minus", lambda self, than: (self.value - than.value, (-1.0, 1.0)))
+    notes = tuned_notes(both[0], {"scratch": both[1]})
+    assert len(notes) == noted
+    assert all(note.startswith("a model of the same shape from random weights, trained as long") for note in notes)
+
+
+def test_differences_from_random_choices_are_paired():
+    """The mean and its interval equal a loop over drawn texts."""
+    draw = np.random.default_rng(0)
+    right = draw.integers(0, 2, (3, 30)).astype(float)
+    total = np.ones(30)
+    choices = [Rates(row, total) for row in right]
+    found = apart(choices[0], choices[1:])
+    assert found["value"] == pytest.approx(right[0].mean() - right[1:].mean())
+    spread = np.std(right[0] - right[1:].mean(0)) / 30**0.5
+    low, high = found["interval"]
+    assert low < found["value"] < high
+    assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.1)
+    tokens = Rates(np.array([1.0, 6.0]), np.array([2.0, 6.0]))
+    assert tokens.value == 7 / 8
+    assert set(np.round(tokens.draws(), 6)) == {0.5, 0.875, 1.0}
+
+
+def test_a_limit_bounds_what_is_ranked_and_compared(base, tmp_path, monkeypatch):  # noqa: F811
+    """Training, the ranking, and the comparison with random choices before training."""
+    seen, real = [], scores._batches
+
+    def counted(ready, model, texts):
+        for batch in real(ready, model, texts):
+            seen.append((texts, len(batch["labels"])))
+            yield batch
+
+    monkeypatch.setattr(scores, "_batches", counted)
+    given = {"keep": 0.5, "method": "importance", "only": ("units",), "settle": 0}
+    record = prune(settings(base, tmp_path / "out", limit=12, **given)).record
+    assert {texts for texts, _ in seen} == {12}
+    assert sum(rows for _, rows in seen) <= 12 * 8
+    assert record["controls"]["texts"] <= 12
+    free = prune(settings(base, tmp_path / "free", **given)).record
+    assert free["controls"]["texts"] == 60
+
+
+def test_the_fine_tuning_stops_early(base, tmp_path):  # noqa: F811
+    """By default there are two evaluations in an epoch, and two without improvement are enough."""
+    given = {"keep": 0.5, "method": "importance", "only": ("units",), "controls": 0}
+    training = {"settle": 30, "learning_rate": 0.05}
+    done = prune(settings(base, tmp_path / "out", **given, **training))
+    steps = [entry["step"] for entry in done.record["settled"]]
+    assert steps[:2] == [3, 5] or steps[:2] == [3, 6], "five steps make an epoch"
+    assert len(steps) < 60, "it stopped"
+    losses = [entry["validation"]["loss"] for entry in done.record["settled"]]
+    assert min(losses) == losses[-3], "two evaluations without improvement"
+    more = prune(settings(base, tmp_path / "more", **given, **training, patience=4, evaluate_every=5))
+    losses = [entry["validation"]["loss"] for entry in more.record["settled"]]
+    assert [entry["step"] for entry in more.record["settled"]] == [5 * (n + 1) for n in range(len(losses))]
+    assert min(losses) == losses[-5]
 
 
 def test_one_seed_needs_no_folder_of_its_own(base, tmp_path):  # noqa: F811

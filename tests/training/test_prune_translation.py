@@ -49,6 +49,12 @@ def test_the_encoder_learns_alone(translator, tmp_path, way):
     assert 0 <= done.record["before"]["bleu"] <= 100
     assert done.record["before"]["signature"].startswith("nrefs:1|case:mixed")
     assert done.record["settings"]["beams"] == 2
+    assert [(each["runtime"], each["batch"][0]) for each in done.record["times"]] == [
+        ("torch", 1), ("generation", 1), ("torch", 32), ("generation", 32),
+    ]  # fmt: skip
+    assert "torch, generating " in (done.folder / "README.md").read_text()
+    tuned = done.record["tuned"]
+    assert tuned["difference"]["value"] == pytest.approx(done.record["metrics"]["test"]["bleu"] - tuned["bleu"])
     low, high = done.record["difference"]["interval"]
     assert low <= high
     opened = hf.AutoModelForSeq2SeqLM.from_pretrained(done.folder)

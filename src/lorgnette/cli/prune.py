@@ -50,7 +50,8 @@ def _show(pruned: "Pruned") -> None:
     from rich.markup import escape
 
     from lorgnette.cli.consoles import out
-    from lorgnette.training.pruning.sentences import comparison_lines, parts_lines, savings_lines
+    from lorgnette.training.pruning.compared import comparison_lines
+    from lorgnette.training.pruning.sentences import parts_lines, savings_lines
 
     record, console = pruned.record, out()
     console.print(f"{escape(record['model'])} on {escape(record['corpus'])}")
@@ -106,22 +107,24 @@ def _metric(record: Json) -> str:
 def _beside_random(controls: Json) -> str:
     from lorgnette.training.pruning.score import METRICS
 
-    values, metric = controls["random"], controls.get("metric", "accuracy")
+    values, metric = controls["random"], controls["metric"]
     digits = METRICS[metric]
-    said = f"before any training, on {controls['texts']:,} {controls['split']} texts: {metric} "
-    chosen, mean, low, high = (
-        f"{value:.{digits}f}" for value in (controls["chosen"], sum(values) / len(values), min(values), max(values))
-    )
-    if "magnitude" in controls:
-        free = controls["free"]
-        equal = "" if free is None else f"; {free:.{digits}f} without the condition of equal layers"
-        return (
-            f"{said}{chosen}; {mean} ({low} to {high}) with {len(values)} random choices of the same budget, "
-            f"{controls['magnitude']:.{digits}f} by magnitude{equal}"
+
+    def change(name: str) -> str:
+        found = controls["difference"][name]
+        return rf"{found['value']:+.{digits}f} \[{_span(found['interval'], digits, sign='+')}]"
+
+    chosen, mean, low, high, magnitude = (
+        f"{value:.{digits}f}"
+        for value in (
+            controls["chosen"], sum(values) / len(values), min(values), max(values), controls["magnitude"],
         )
+    )  # fmt: skip
+    equal = f"; {controls['free']:.{digits}f} without the condition of equal layers" if "free" in controls else ""
     return (
-        f"{said}{chosen} without those heads; {mean} ({low} to {high}) without random ones, {len(values)} sets with as "
-        "many in each layer"
+        f"before any training, on {controls['texts']:,} {controls['split']} texts: {metric} {chosen}; {mean} ({low} to "
+        f"{high}) of {len(values)} random choices, difference {change('random')}; {magnitude} by magnitude, difference "
+        f"{change('magnitude')}{equal}"
     )
 
 

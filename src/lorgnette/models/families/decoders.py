@@ -43,8 +43,9 @@ GPT_OSS = replace(
     LLAMA,
     name="gpt_oss",
     model_types=("gpt_oss",),
-    stacks=(Stack("decoder", "", "layers", (_LLAMA,)),),  # experts: no unit is read by every token
+    stacks=(Stack("decoder", "", "layers", (_LLAMA,)),),
     cut=replace(_GROUPED, per_head=("sinks",)),
+    stays={"units": "they are in experts, each of which reads some of the tokens only"},
 )
 
 GEMMA2 = Family(
@@ -98,6 +99,7 @@ GPT_NEO = Family(
     heads=("num_heads",),
     shim=gpt_neo,
     cut=Cut(("q_proj", "k_proj", "v_proj"), "out_proj", ("num_heads",), ("embed_dim",), dropout="resid_dropout"),
+    stays={"layers": "its two kinds of layers alternate"},
 )
 
 _GPTJ = separate("attn", "q_proj k_proj v_proj", "attn.out_proj", "ln_1", order="none")

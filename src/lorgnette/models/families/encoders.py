@@ -71,6 +71,7 @@ ALBERT = Family(
         dropout="output_dropout",
         norm="LayerNorm",
     ),
+    stays={"layers": "it runs the same layer again and again"},
 )
 
 DISTILBERT = Family(
@@ -244,6 +245,7 @@ LUKE = replace(
     positions=Positions(after_padding=True),
     cut=None,
     shim=luke,
+    stays={"layers": "they take words and entities"},
 )
 
 _MEGATRON = separate("attention.self", "query key value", "attention.output.dense", "attention.ln", order="pre")

@@ -134,6 +134,8 @@ class Family:
     """why a config of the family cannot be watched exactly, if it cannot"""
     cut: Cut | None = None
     """None: heads cannot be removed"""
+    stays: Mapping[str, str] = field(default_factory=dict)
+    """why heads, units or layers cannot be removed, where they cannot"""
 
 
 def separate(module: str, names: str, output: str | None, norm: str | None, **more: Any) -> AttentionLayout:

@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from lorgnette.models.families.layers import LAYER, UNITS
-from lorgnette.training.pruning.parts import Kept, Removable, parts_of
+from lorgnette.training.pruning.parts import Kept, Removable, parts_of, why_all_stay
 from lorgnette.training.pruning.removal import remove_parts
+from lorgnette.training.pruning.scores import with_as_many_layers
 from lorgnette.training.pruning.settings import KINDS, PruningSettings, size_of
 from lorgnette.training.pruning.speed import SECONDS, savings
 from lorgnette.types import Json, PreTrainedModel
@@ -27,14 +29,11 @@ class Budget:
 
     parts: Removable
     limit: float
-    most: Json
-    """kind → what it can save at most, as `Savings` records it"""
 
 
-def budget_of(settings: PruningSettings, whole: PreTrainedModel, batch: Mapping[str, Tensor], root: Path) -> Budget:
-    """The budget of these settings; UserError if it cannot be reached. Times are measured once and kept in `root`."""
+def budget_of(settings: PruningSettings, whole: PreTrainedModel, most: Json) -> Budget:
+    """The budget of these settings; UserError if it cannot be reached, or nothing goes. `most`: `savings_by_kind`."""
     parts = parts_of(whole, settings.stacks, settings.kinds)
-    most = _kept_savings(root, lambda: savings_by_kind(whole, batch, settings))
     empty = settings.allow_empty
     if settings.speed is not None:
         parts = timed(parts, most)
@@ -44,7 +43,7 @@ def budget_of(settings: PruningSettings, whole: PreTrainedModel, batch: Mapping[
                 f"`speed` {settings.speed:g} cannot be reached: without all that can go, this model is {1 / least:.2f} "
                 f"times as fast here{_kinds(settings)}."
             )
-        return Budget(parts, limit, most)
+        return Budget(parts, limit)
     least, everything = parts.least(empty=empty), parts.whole
     if settings.size is not None:
         width = next(whole.parameters()).element_size()
@@ -54,7 +53,12 @@ def budget_of(settings: PruningSettings, whole: PreTrainedModel, batch: Mapping[
                 f"`size` {settings.size} cannot be reached: {least * width / 1e6:.3g} MB remain without all that can "
                 f"go{_kinds(settings)}; embeddings and the like, which stay, take {parts.fixed * width / 1e6:.3g} MB."
             )
-        return Budget(parts, min(limit, everything), most)
+        if limit >= everything:
+            raise UserError(
+                f"`size` {settings.size} is no less than the {everything * width / 1e6:.3g} MB of the model, so "
+                "nothing would go: ask for less."
+            )
+        return Budget(parts, limit)
     assert settings.keep is not None
     limit = parts.fixed + settings.keep * (everything - parts.fixed)
     if limit < least:
@@ -63,16 +67,21 @@ def budget_of(settings: PruningSettings, whole: PreTrainedModel, batch: Mapping[
             f"`keep` {settings.keep:g} cannot be reached: {share:.3f} of the parameters of the layers remain without "
             f"all that can go{_kinds(settings)}."
         )
-    return Budget(parts, limit, most)
+    return Budget(parts, limit)
 
 
-def savings_by_kind(whole: PreTrainedModel, batch: Mapping[str, Tensor], settings: PruningSettings) -> Json:
-    """What a model without any part of a kind saves, for every kind that its family has."""
+def savings_by_kind(whole: PreTrainedModel, batch: Mapping[str, Tensor], settings: PruningSettings, root: Path) -> Json:
+    """What a model without any part of a kind saves, or why none can go; measured once and kept in `root`."""
+    return _kept_savings(root, lambda: _savings_by_kind(whole, batch, settings))
+
+
+def _savings_by_kind(whole: PreTrainedModel, batch: Mapping[str, Tensor], settings: PruningSettings) -> Json:
     out: Json = {}
     for kind in KINDS:
         try:
             parts = parts_of(whole, settings.stacks, (kind,))
-        except UserError:  # its family has none
+        except UserError:
+            out[kind] = {"stays": why_all_stay(whole, kind, settings.stacks)}
             continue
         left = parts.kept(parts._needed(torch.zeros(len(parts.price)), empty=kind != "layers"))
         out[kind] = savings(whole, remove_parts(whole, left), batch, seconds=SECONDS / 4).record()
@@ -81,7 +90,7 @@ def savings_by_kind(whole: PreTrainedModel, batch: Mapping[str, Tensor], setting
 
 def timed(parts: Removable, most: Json) -> Removable:
     """The same parts, priced by the time that they take: shares of a pass of the whole model."""
-    saved = {kind: max(0.0, 1 - 1 / most[kind]["speed"]["measured"]) for kind in most}
+    saved = {kind: max(0.0, 1 - 1 / each["speed"]["measured"]) for kind, each in most.items() if "speed" in each}
     price = torch.zeros_like(parts.price)
     for kind, of_kind in (("heads", _is_head), ("units", lambda site: site.kind == UNITS)):
         places = [place for site, place in parts.place.items() if of_kind(site)]
@@ -98,6 +107,19 @@ def timed(parts: Removable, most: Json) -> Removable:
         rest |= dict.fromkeys(layers, left_over)
     fixed = max(0.0, 1 - float(price.sum()) - sum(rest.values()))
     return replace(parts, price=price, rest=rest, fixed=fixed)
+
+
+def as_large(settings: PruningSettings, parts: Removable, kept: Kept) -> Callable[[Float[Tensor, " part"]], Kept]:
+    """The choice by some scores that costs no more than another one, with as many layers."""
+    limit = float(parts.cost(parts.here(kept).double()))
+
+    def choice(scores: Float[Tensor, " part"]) -> Kept:
+        ranked = with_as_many_layers(parts, scores, kept)
+        if settings.uniform:
+            return equal_sizes(parts, ranked, limit)
+        return parts.best(ranked, limit, empty=settings.allow_empty)
+
+    return choice
 
 
 def equal_sizes(parts: Removable, scores: Tensor, limit: float) -> Kept:

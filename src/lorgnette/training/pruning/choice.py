@@ -37,7 +37,7 @@ class Choice:
     gates: HeadGates | None
     curve: list[Json]
     kept: Kept
-    free: Kept
+    free: Kept | None = None
 
 
 def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[str, Tensor]) -> Choice:
@@ -71,7 +71,7 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
             partial.write_text(json.dumps({"kept": [_plain(each) for each in (kept, free)]}), encoding="utf-8")
     own = gates if settings.method == "gates" else None
     small = remove_parts(model, kept, None if own is None else _factors(own, kept))
-    return Choice(small, own, curve, kept, free)
+    return Choice(small, own, curve, kept, free if settings.uniform else None)
 
 
 def _precision(work: Work, whole: PreTrainedModel) -> torch.autocast:

@@ -13,31 +13,30 @@ from lorgnette.subject import Subject
 from lorgnette.training.folder import RunFolder, read_record
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.gates.run import fit_gates, wanted
+from lorgnette.training.pruning.choice import Choice, teacher_of
 from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importance_scores, top_heads
 from lorgnette.training.pruning.removal import plain_copy, remove_heads
 from lorgnette.training.pruning.work import Work
-from lorgnette.types import Json, PreTrainedModel
+from lorgnette.types import PreTrainedModel
 
 _KEPT = "kept.json"
 
 
-def without_heads(
-    work: Work, whole: PreTrainedModel
-) -> tuple[PreTrainedModel, HeadGates | None, list[Json], dict[Site, list[int]]]:
-    """The model without the heads that go, by gates or by a ranking; and the heads that stay."""
+def without_heads(work: Work, whole: PreTrainedModel) -> Choice:
+    """The model without the heads that go, by gates or by a ranking."""
     settings = work.settings
     if settings.method != "gates":
         heads_left = _ranked(work, whole)
-        return remove_heads(whole, heads_left), None, [], heads_left
+        return Choice(remove_heads(whole, heads_left), None, [], heads_left)
     run = RunFolder(work.root / "gates")
     run.begin(settings.record(), work.ready.fingerprint)
     model = plain_copy(whole)
-    gates, curve = fit_gates(settings, work.ready, run, model)
+    gates, curve = fit_gates(settings, work.ready, run, model, teacher_of(settings, whole))
     if settings.keep is None:
         heads_left = _with_a_head_each(work, gates, _closed(work, gates))
     else:
         heads_left = _strongest(work, gates, wanted(settings, work.heads))
-    return remove_heads(model, heads_left, factors=_factors(gates, heads_left)), gates, curve, heads_left
+    return Choice(remove_heads(model, heads_left, factors=_factors(gates, heads_left)), gates, curve, heads_left)
 
 
 def _closed(work: Work, gates: HeadGates) -> dict[Site, list[int]]:

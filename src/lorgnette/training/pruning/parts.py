@@ -152,8 +152,8 @@ def parts_of(model: PreTrainedModel, stacks: Sequence[str] | None = None, only: 
     sites |= {site: tuple(range(each.feed_forward.units)) for site, each in units.items() if each.feed_forward}
     sites |= {each.site: (0,) for each in can_go if sum(x.site.stack == each.site.stack for x in layers) > 1}
     if not sites:
-        kinds = " or ".join(only)
-        raise UserError(f"there are no {kinds} that could go from a {type(model).__name__}: its record names none.")
+        reasons = "; ".join(f"{kind}: {why_all_stay(model, kind, stacks)}" for kind in only)
+        raise UserError(f"nothing of what was asked for can go from this {type(model).__name__} ({reasons}).")
     prices = {site: [_head_price(each)] * each.heads for site, each in heads.items()}
     prices |= {site: [_unit_price(each)] * len(sites[site]) for site, each in units.items()}
     prices |= {each.site: [0.0] for each in can_go}
@@ -169,11 +169,24 @@ def parts_of(model: PreTrainedModel, stacks: Sequence[str] | None = None, only: 
     everything = sum(p.numel() for p in model.parameters())
     removable = sum(sum(prices[site]) for site in sites)
     fixed = everything - removable - sum(inside.values())
-    groups = {site: _groups(each) for site, each in heads.items() if each.groups != each.heads}
+    groups = {site: _groups(each) for site, each in heads.items() if 1 < each.groups < each.heads}
     vector = torch.tensor([price for site in sites for price in prices[site]], dtype=torch.float64)
     return Removable(
         sites, owners, groups, copies, vector, {site: float(left) for site, left in inside.items()}, float(fixed)
     )
+
+
+def why_all_stay(model: PreTrainedModel, kind: str, stacks: Sequence[str] | None = None) -> str:
+    """Why no part of a kind can go from a model of which none can."""
+    layers = [each for each in layers_of(model) if stacks is None or each.site.stack in stacks]
+    reason = family_of(model).stays.get(kind)
+    if reason is not None:
+        return reason
+    if kind == "layers" and any(each.removable for each in layers):
+        return "one layer of each stack stays, and there is no other"
+    if kind == "units" and any(each.feed_forward is not None for each in layers):
+        return "all of them are gone"
+    return "the record of its family does not say how"
 
 
 def _heads(model: PreTrainedModel, stacks: Sequence[str] | None) -> tuple[dict[Site, AttentionSite], dict[Site, Site]]:
@@ -193,8 +206,13 @@ def _groups(site: AttentionSite) -> tuple[int, ...]:
 
 
 def _head_price(site: AttentionSite) -> float:
-    """Parameters of a head: its rows of the maps for queries, keys and values, and its columns of the output."""
-    maps = {id(p.module): p.module for p in (site.query, site.key, site.value) if p is not None}
+    """Parameters of a head: its rows of the maps for queries, keys and values, and its columns of the output.
+
+    Where all heads share one key and value, these stay while any head does, and are no head's.
+    """
+    shared = site.groups == 1 < site.heads
+    used = (site.query,) if shared else (site.query, site.key, site.value)
+    maps = {id(p.module): p.module for p in used if p is not None}
     count = sum(p.numel() for module in maps.values() for p in module.parameters())
     weight = getattr(site.output, "weight", None)
     return (count + (0 if weight is None else weight.numel())) / site.heads

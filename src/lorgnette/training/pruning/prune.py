@@ -1,9 +1,10 @@
 """`prune`: choose heads, remove them for good, train the rest a little, and say what it cost and what it saved."""
 
 import json
+import math
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,6 @@ from tempfile import TemporaryDirectory
 from torch import Tensor
 from transformers import set_seed
 
-from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.files import cleared, folder_written_whole, writing, written_whole
 from lorgnette.models.pruned.checkpoint import as_pruned, kept_layers, kept_units
@@ -24,12 +24,13 @@ from lorgnette.training.folder import RECORD, RunFolder, read_record, refuse_cha
 from lorgnette.training.gates.gates import HeadGates, freeze_but, heads_of
 from lorgnette.training.gates.run import refuse_untrained, wanted
 from lorgnette.training.preparation import Prepared, prepare
-from lorgnette.training.pruning.budget import Budget, budget_of
+from lorgnette.training.pruning.budget import as_large, budget_of, savings_by_kind
 from lorgnette.training.pruning.choice import KEPT, chosen, teacher_of
-from lorgnette.training.pruning.controls import Controls, measure_choices, measure_controls
+from lorgnette.training.pruning.compared import compared, tuned_notes
+from lorgnette.training.pruning.controls import as_many_heads, measure_controls
 from lorgnette.training.pruning.counted import without_heads
 from lorgnette.training.pruning.export import export_onnx
-from lorgnette.training.pruning.parts import counts
+from lorgnette.training.pruning.parts import Kept, counts, parts_of
 from lorgnette.training.pruning.refusals import (
     refuse_count,
     refuse_family,
@@ -37,20 +38,24 @@ from lorgnette.training.pruning.refusals import (
     refuse_language_model,
     refuse_settings,
 )
-from lorgnette.training.pruning.removal import count_heads, fresh, plain_copy, unwrap
+from lorgnette.training.pruning.removal import count_heads, fresh, plain_copy, remove_parts, unwrap
 from lorgnette.training.pruning.runtimes import runtimes
 from lorgnette.training.pruning.score import Score, score
-from lorgnette.training.pruning.sentences import forecast_lines, kind_lines, readme
+from lorgnette.training.pruning.scores import at_random
+from lorgnette.training.pruning.sentences import forecast_lines, kind_lines, readme, share_lines
 from lorgnette.training.pruning.settings import STACKS, PruningSettings
 from lorgnette.training.pruning.speed import Savings, forecast, savings
 from lorgnette.training.pruning.work import Work
 from lorgnette.training.run import fitted, quiet
+from lorgnette.training.trainer import curve_of
 from lorgnette.types import Json, PreTrainedModel
 
 ONNX, README = "model.onnx", "README.md"
 _RUN = "run.json"
 SCRATCH = 3e-4
 """The step size of a model from random weights."""
+EVALUATIONS = 2
+"""In an epoch, while the smaller model is fine-tuned: after one of them the training may stop early."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def prune(settings: PruningSettings, tuned: dict[int, Score] | None = None) -> P
             try:
                 _run(work, whole)
             except UserError:
-                if not any(each.is_dir() or each.name == KEPT for each in root.iterdir()):
+                if root.is_dir() and not any(each.is_dir() or each.name == KEPT for each in root.iterdir()):
                     shutil.rmtree(root, ignore_errors=True)  # there is nothing to go on from
                 raise
     except KeyboardInterrupt as interrupt:
@@ -112,77 +117,77 @@ def prune(settings: PruningSettings, tuned: dict[int, Score] | None = None) -> P
 
 
 def _run(work: Work, whole: PreTrainedModel) -> None:
-    batch = {name: tensor.to(whole.device) for name, tensor in _sample(work.ready).items()}
-    if work.settings.counts_heads:
-        expected = _forecast(work, whole, batch).record()
-        before = score(whole, work.ready)
-        model, gates, curve, heads_left = without_heads(work, whole)
-        controls: Controls = _controls(work, whole, heads_left)
-        _settle(work, model)
-        more: Json = {}
-    else:
-        budget = _announced(work, whole, batch)
-        expected, before = budget.most, score(whole, work.ready)
-        choice = chosen(work, whole, budget, batch)
-        model, gates, curve = choice.model, choice.gates, choice.curve
-        controls = measure_choices(work, whole, budget, choice.kept, choice.free)
-        if (note := controls.note()) is not None:
-            work.notes.append(note)
-        _settle(work, model, teacher_of(work.settings, whole))
-        more = {"parts": counts(budget.parts, choice.kept)}
-    model = model.eval().to(whole.device)
-    after = score(model, work.ready)
-    if not work.settings.counts_heads:
-        more |= _compared(work, whole, model, after)
-    record = _record(work, whole, model, before, after, savings(whole, model, batch))
-    record |= {"forecast": expected, "curve": curve, "controls": controls.record()} | more
-    _write(work, whole, model, gates, record)
-
-
-def _announced(work: Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) -> Budget:
-    """The budget, and before anything is trained what each kind of part can save at most."""
     settings = work.settings
-    budget = budget_of(settings, whole, batch, work.root)
-    if settings.training.progress:
-        print(*kind_lines(budget.most), sep="\n", file=sys.stderr)
-        if settings.keep is not None and settings.only is None:
-            print(
-                f"--keep {settings.keep:g} is a share of the parameters of the layers. For a share of the heads, as in "
-                "version 0.1, add --only heads.",
-                file=sys.stderr,
-            )
-    return budget
+    batch = {name: tensor.to(whole.device) for name, tensor in _sample(work.ready).items()}
+    most = savings_by_kind(whole, batch, settings, work.root)
+    more: Json = {"kinds": most}
+    _say(work, kind_lines(most))
+    if settings.counts_heads:
+        more |= {"forecast": _forecast(work, whole, batch).record()}
+        before = score(whole, work.ready)
+        choice = without_heads(work, whole)
+        parts = parts_of(whole, settings.stacks, ("heads",))
+        other = as_many_heads(parts, choice.kept)
+    else:
+        budget = budget_of(settings, whole, most)
+        _say(work, [] if settings.keep is None else share_lines(settings.keep, budget.parts, settings.only is None))
+        before = score(whole, work.ready)
+        choice = chosen(work, whole, budget, batch)
+        parts, other = budget.parts, as_large(settings, budget.parts, choice.kept)
+        more |= {"parts": counts(parts, choice.kept)}
+    controls = measure_controls(work, whole, parts, choice.kept, other, choice.free)
+    if (note := controls.note()) is not None:
+        work.notes.append(note)
+    teacher = teacher_of(settings, whole)
+    more |= {"settled": _settle(work, choice.model, teacher)}
+    model = choice.model.eval().to(whole.device)
+    after = score(model, work.ready)
+    random = other(at_random(parts, settings.training.seed))
+    others = _compared(work, whole, model, random, teacher)
+    work.notes += tuned_notes(after, others)
+    more |= {name: compared(after, found, work.epochs) for name, found in others.items()}
+    record = _record(work, whole, model, before, after, savings(whole, model, batch))
+    record |= {"curve": choice.curve, "controls": controls.record()} | more
+    _write(work, whole, model, choice.gates, record)
 
 
-def _compared(work: Work, whole: PreTrainedModel, model: PreTrainedModel, after: Score) -> Json:
-    """The whole model with the same fine-tuning, and, if asked for, a model of the same shape from random weights."""
-    settings, out = work.settings, dict[str, Json]()
-    epochs = (settings.training.epochs or 0 if settings.method == "gates" else 0) + settings.settling
-    if settings.train == "none" or not epochs:
-        return {}
-    if epochs not in work.tuned:
-        other = plain_copy(whole)
+def _say(work: Work, lines: list[str]) -> None:
+    if work.settings.training.progress and lines:
+        print(*lines, sep="\n", file=sys.stderr)
+
+
+def _compared(
+    work: Work, whole: PreTrainedModel, model: PreTrainedModel, random: Kept, teacher: Teacher | None
+) -> dict[str, Score]:
+    """Models with the same training: the whole one and, if asked for, a random choice and random weights."""
+    settings, epochs, out = work.settings, work.epochs, dict[str, Score]()
+    if not epochs:
+        return out
+
+    def trained(
+        other: PreTrainedModel, folder: str, what: str, rate: float | None = None, teacher: Teacher | None = None
+    ) -> Score:
         other.requires_grad_(True)
-        _trained_on(work, other, "original", epochs, "the whole model, trained as long")
-        work.tuned[epochs] = score(other.eval().to(whole.device), work.ready)
-    others = {"tuned": work.tuned[epochs]}
+        _trained_on(work, other, folder, epochs, what, rate, teacher=teacher)
+        return score(other.eval().to(whole.device), work.ready)
+
+    if epochs not in work.tuned:
+        work.tuned[epochs] = trained(plain_copy(whole), "original", "the whole model, trained as long")
+    out["tuned"] = work.tuned[epochs]
+    if settings.train_random:
+        small = remove_parts(whole, random)
+        out["random"] = trained(small, "random", "a random choice, trained as long", teacher=teacher)
     if settings.scratch:
-        other = fresh(model)
-        _trained_on(work, other, "scratch", epochs, "the same shape from random weights", SCRATCH)
-        others["scratch"] = score(other.eval().to(whole.device), work.ready)
-    for name, found in others.items():
-        change = after.minus(found)
-        out[name] = found.record() | {"difference": {"value": change[0], "interval": list(change[1])}, "epochs": epochs}
+        out["scratch"] = trained(fresh(model), "scratch", "the same shape from random weights", SCRATCH)
     return out
 
 
 def _forecast(work: Work, whole: PreTrainedModel, batch: Mapping[str, Tensor]) -> Savings:
-    """What the wished size can save, said before anything is trained; with λ, what no head at all would save."""
+    """What the wished number of heads can save, said before anything is trained; with λ, what no head would save."""
     settings, heads = work.settings, sum(map(len, work.heads.values()))
     stay = 0 if settings.keep is None else wanted(settings, work.heads)
     made = forecast(whole, work.heads, stay, batch)
-    if settings.training.progress:
-        print(*forecast_lines(made.record(), stay, heads, settings.keep is None), sep="\n", file=sys.stderr)
+    _say(work, forecast_lines(made.record(), stay, heads, settings.keep is None))
     return made
 
 
@@ -205,22 +210,12 @@ def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
         partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
 
 
-def _controls(work: Work, whole: PreTrainedModel, heads_left: Mapping[Site, Sequence[int]]) -> Controls:
-    """The choice beside random sets; a note where it is no better than they are."""
-    settings = work.settings
-    made = measure_controls(
-        whole, work.ready, work.heads, heads_left, sets=settings.controls, seed=settings.training.seed
-    )
-    if (note := made.note()) is not None:
-        work.notes.append(note)
-    return made
-
-
-def _settle(work: Work, model: PreTrainedModel, teacher: Teacher | None = None) -> None:
-    """Trains the pruned model a little more, in place."""
-    if work.settings.settling:
-        what = "heads" if work.settings.counts_heads else "parts"
-        _trained_on(work, model, "settled", work.settings.settling, f"without those {what}", teacher=teacher)
+def _settle(work: Work, model: PreTrainedModel, teacher: Teacher | None) -> list[Json]:
+    """Trains the pruned model a little more, in place; the curve."""
+    if not work.settings.settling:
+        return []
+    what = "heads" if work.settings.counts_heads else "parts"
+    return _trained_on(work, model, "settled", work.settings.settling, f"without those {what}", teacher=teacher)
 
 
 def _trained_on(
@@ -232,9 +227,12 @@ def _trained_on(
     rate: float | None = None,
     *,
     teacher: Teacher | None = None,
-) -> None:
-    """Ordinary training in place, to the best epoch by the validation texts; it resumes by itself."""
+) -> list[Json]:
+    """Ordinary training in place, to the best evaluation on the validation texts; it resumes by itself. The curve."""
     settings = work.settings.training.replace(epochs=epochs, resume=True)
+    if settings.evaluate_every is None:
+        steps = math.ceil(work.ready.count / (settings.batch_size * settings.accumulate))
+        settings = settings.replace(evaluate_every=max(1, math.ceil(steps / EVALUATIONS)))
     settings = settings if rate is None else settings.replace(learning_rate=rate)
     run = RunFolder(work.root / folder)
     run.begin(settings.record(), work.ready.fingerprint)
@@ -242,9 +240,10 @@ def _trained_on(
     stacks = {"decoder" if name == "cross" else name for name in work.settings.stacks or STACKS}
     freeze_but(model, stacks, work.settings.train)
     name = Path(settings.model).name if Path(settings.model).is_dir() else settings.model
-    fitted(settings, work.ready, run, model, title=f"{name} {what}", teacher=teacher)
+    trainer, _ = fitted(settings, work.ready, run, model, title=f"{name} {what}", teacher=teacher)
     unwrap(model)  # what is measured is measured as the checkpoint computes
     model.requires_grad_(True)
+    return curve_of(trainer.state)
 
 
 def _sample(ready: Prepared) -> dict[str, Tensor]:

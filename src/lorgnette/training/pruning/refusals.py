@@ -73,6 +73,8 @@ def refuse_count(settings: PruningSettings, whole: PreTrainedModel, heads: Mappi
             f"the layers of {type(whole).__name__} share their heads, so there is no number of heads to keep: leave "
             "--only out, and --keep is a share of the parameters."
         )
+    if settings.keep is not None and wanted(settings, heads) == sum(map(len, heads.values())):
+        raise UserError(f"`keep` {settings.keep:g} keeps all of the heads, so nothing would go: give a smaller share.")
     if settings.keep is None or settings.allow_empty:
         return
     if (count := wanted(settings, heads)) < len(heads):

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from lorgnette.training.pruning.compared import comparison_lines
+from lorgnette.training.pruning.parts import Removable
 from lorgnette.training.pruning.runtimes import runtime_lines
 from lorgnette.training.pruning.score import metric_of
 from lorgnette.types import Json
@@ -25,33 +27,31 @@ def forecast_lines(saved: RECORDED, stay: int, heads: int, any_number: bool) -> 
 
 
 def kind_lines(most: RECORDED) -> list[str]:
-    """What each kind of part can save at most, said before anything is trained."""
+    """What each kind of part can save at most, or why none can go; said before anything is trained."""
     nouns = {"heads": "all heads", "units": "all feed-forward units", "layers": "all layers but one of each stack"}
     said = []
     for kind, saved in most.items():
+        if "stays" in saved:
+            said.append(f"{nouns[kind].removeprefix('all ').partition(' but')[0].capitalize()} stay: {saved['stays']}.")
+            continue
         speed = saved["speed"]
         said.append(
-            f"Removing {nouns[kind]} saves {_fewer(saved['parameters'])} parameters and "
-            f"{speed['saved_operations']:.1%} of the operations: {_speed(speed)}."
+            f"Removing {nouns[kind]} saves {_fewer(saved['parameters'])} parameters, {_fewer(saved['bytes'], 1e6)} MB "
+            f"and {speed['saved_operations']:.1%} of the operations: {_speed(speed)}."
         )
-    unsteady = [line for saved in most.values() for line in _unsteady(saved["speed"])]
+    unsteady = [line for saved in most.values() if "speed" in saved for line in _unsteady(saved["speed"])]
     return [*said, *unsteady[:1]]
 
 
-def comparison_lines(record: RECORDED) -> list[str]:
-    """The pruned model beside others with the same training: the whole one, and one from random weights."""
-    nouns = {"tuned": "the whole model", "scratch": "the same shape from random weights"}
-    said = []
-    for key, noun in nouns.items():
-        if (other := record.get(key)) is None:
-            continue
-        (name, digits), change = metric_of(other), other["difference"]
-        low, high = change["interval"]
-        said.append(
-            f"{noun}, trained as long: {name} {other[name]:.{digits}f}; the pruned model differs by "
-            f"{change['value']:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
-        )
-    return said
+def share_lines(share: float, parts: Removable, every_kind: bool) -> list[str]:
+    """What a share of the parameters of the layers comes to, of the whole model."""
+    removable = parts.whole - parts.fixed
+    kept = parts.fixed + share * removable
+    said = (
+        f"--keep {share:g} keeps {share * removable:,.0f} of the {removable:,.0f} parameters of the layers. With the "
+        f"{parts.fixed:,.0f} of embeddings and the like, which stay, that is {kept / parts.whole:.1%} of the model."
+    )
+    return [said, "For a share of the heads, as in version 0.1, add --only heads."] if every_kind else [said]
 
 
 def parts_lines(record: RECORDED) -> list[str]:
@@ -155,7 +155,7 @@ def readme(record: RECORDED, folder: Path, *, form: str, onnx: bool) -> str:
     if onnx:
         lines.append("`model.onnx` takes token ids and masks, gives logits, and runs in onnxruntime without either.")
     lines += ["## What it saves", "\n".join(f"- {line}" for line in savings_lines(record))]
-    if "parts" in record:
-        told = [*parts_lines(record), *comparison_lines(record)]
+    told = [*(parts_lines(record) if "parts" in record else ()), *comparison_lines(record)]
+    if told:
         lines += ["## What is left", "\n".join(f"- {line}" for line in told)]
     return "\n\n".join(lines) + "\n"

@@ -42,8 +42,8 @@ _BYTES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 class PruningSettings(TrainingSettings):
     """What goes, and how the rest learns to do without it; the other settings are those of training.
 
-    keep        the share of the parameters to keep, of those that can go: of heads, feed-forward units and layers
-                (of `only` some of them); with only=("heads",) it is a share of the heads
+    keep        the share to keep of the parameters of all layers; embeddings and the output head stay and are not
+                counted (`size` counts them). With only=("heads",) it is a share of the heads
     size, speed instead of a share: the weights take at most so much ("60MB"), or a batch is so many times as fast on
                 this machine
     weight      instead of a budget: λ, with which training finds how many heads stay; nothing else goes
@@ -59,10 +59,13 @@ class PruningSettings(TrainingSettings):
                 (gated), or none
     controls    random choices of the same budget (of heads: of as many in each layer) measured beside the choice
     scratch     train a model of the same shape from random weights as long, for comparison
+    train_random    train what the first of the random choices leaves as long, with the same distillation
+    patience    the fine-tuning stops after so many evaluations without improvement on the validation texts; there are
+                two in an epoch unless `evaluate_every` says otherwise
     format      "pruned" (a smaller checkpoint, which opens with Lorgnette) or "stock" (an ordinary one, with equal
                 sizes in all layers and zeros for the heads that went: plain transformers opens it)
-    settle      epochs of training after the parts are gone, which stop early on validation texts; None: 3 with a
-                budget, 1 with a share of the heads, 0 with λ (the weights have learnt without them already)
+    settle      epochs of training after the parts are gone, at most (see `patience`); None: 3 with a budget, 1 with a
+                share of the heads, 0 with λ (the weights have learnt without them already)
     """
 
     model: Annotated[str, Shown("", "A trained classifier, translation or language model: a folder, or a hub name.")]
@@ -72,7 +75,7 @@ class PruningSettings(TrainingSettings):
         Annotated[float, Interval(0, 1, "right")] | None,
         Shown(
             _BUDGET,
-            "Fraction to keep of the parameters of heads, units and layers; with --only heads, of the heads.",
+            "Fraction to keep of the parameters of the layers (embeddings stay); with --only heads, of the heads.",
             metavar="SHARE",
         ),
     ] = None
@@ -137,14 +140,19 @@ class PruningSettings(TrainingSettings):
         int, Interval(0), Shown(_HEADS, "Number of random choices (same budget; heads: same number per layer).")
     ] = 5
     scratch: Annotated[bool, Shown(RUN, "Also train a model of that shape from random weights.")] = False
+    train_random: Annotated[bool, Shown(RUN, "Also train one of the random choices as long.")] = False
     allow_empty: Annotated[bool, Shown(_HEADS, "Allow layers that lose all their heads or units.")] = False
-    distil: Annotated[
-        NotNegative, Shown(RUN, "With a budget: weight of the distance to the whole model's logits and states.")
-    ] = 1.0
+    distil: Annotated[NotNegative, Shown(RUN, "Weight of the distance to the whole model's logits and states.")] = 1.0
     epochs: Annotated[Count, Shown(RUN, "Epochs of training with gates.")] = 3
     settle: Annotated[
         Annotated[int, Interval(0)] | None,
         Shown(RUN, "Epochs of fine-tuning after removal, at most.", default="3 with a budget, heads 1"),
+    ] = None
+    patience: Annotated[
+        Count, Shown(RUN, "Stop the fine-tuning after this many evaluations without a smaller validation loss.")
+    ] = 2
+    evaluate_every: Annotated[
+        Count | None, Shown(RUN, "Steps between evaluations (and checkpoints).", default="half an epoch")
     ] = None
     learning_rate: Annotated[Positive | None, Shown(RUN, "Learning rate of the model weights.", default="5e-5")] = None
     batch_size: Annotated[int, Interval(1, 1 << 20), Shown(RUN, "Texts per batch.")] = 32
@@ -164,6 +172,8 @@ class PruningSettings(TrainingSettings):
         budgets = [name for name in ("keep", "size", "speed") if getattr(self, name) is not None]
         if budgets and self.weight is not None:
             raise UserError(f"`{budgets[0]}` sets how much remains, `weight` lets training decide: use one of them.")
+        if self.keep == 1:
+            raise UserError("`keep` 1 keeps everything, so nothing would go: give a smaller share.")
         if len(budgets) > 1:
             raise UserError(f"`{budgets[0]}` and `{budgets[1]}` are two budgets: use one of them.")
         if self.method != "gates" and not budgets:
@@ -219,9 +229,6 @@ class PruningSettings(TrainingSettings):
             raise UserError("`rule` decides which gates are closed, a budget fixes how many are: use one of them.")
         if not self.counts_heads and self.over != "mean":
             raise UserError("`over` is for a penalty on the number of heads: set `only` to heads, or omit it.")
-        if self.counts_heads and (self.scratch or self.distil != 1.0):
-            name = "scratch" if self.scratch else "distil"
-            raise UserError(f"`{name}` is for budgets of parameters, size or speed, not for numbers of heads: omit it.")
         if self.method == "gates":
             return
         own = {"temperature": self.temperature != VOITA, "over": self.over != "mean"}
@@ -287,6 +294,7 @@ class PruningSettings(TrainingSettings):
             "controls",
             "onnx",
             "scratch",
+            "train_random",
             "sweep",
             "seeds",
         ):  # options about the output may differ

@@ -22,3 +22,11 @@ class Work:
     tuned: dict[int, Score] = field(default_factory=dict)
     """Scores of the whole model, by the number of epochs of its fine-tuning."""
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def epochs(self) -> int:
+        """How long the pruned model is trained at most, while gates close and afterwards."""
+        settings = self.settings
+        if settings.train == "none":
+            return 0
+        return (settings.training.epochs or 0 if settings.method == "gates" else 0) + settings.settling
