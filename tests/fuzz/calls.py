@@ -16,6 +16,7 @@ from beartype.door import is_bearable
 from hypothesis import strategies as st
 from tiny import EXAMPLES, TEXTS
 from torch import Tensor
+from transformers import DynamicCache
 
 import lorgnette as lo
 from fuzz.function import CORPUS, HEAD, MODEL, Function
@@ -29,7 +30,7 @@ Numbers = dict[str, np.ndarray]
 
 def cases(place: Place) -> st.SearchStrategy[Call]:
     return st.one_of(_wrong_argument(place), _wrong_argument(place), _wrong_tensor(place), _other_form(place),
-                     _labels(place), _any_corpus(place))  # fmt: skip
+                     _own_passes(place), _labels(place), _any_corpus(place))  # fmt: skip
 
 
 # --- one argument of a right call is replaced -------------------------------------------------------------------------
@@ -508,6 +509,80 @@ def _wrong_tensor(draw: st.DrawFn, place: Place) -> Call:
 
     return Call(f"{function}, {name}: {how}", lambda: _ran(place, function, inputs),
                 ("input_ids", "mask", "position_ids", "inputs"), judge)  # fmt: skip
+
+
+# --- lo.watch: the pass that the user runs ----------------------------------------------------------------------------
+
+PASSES: dict[str, Callable[[Any, dict[str, Tensor]], Any]] = {
+    "as it is": lambda model, inputs: model(**inputs),
+    "positional": lambda model, inputs: model(*inputs.values()),
+    "vectors": lambda model, inputs: model(
+        inputs_embeds=model.get_input_embeddings()(inputs["input_ids"]),
+        **{name: tensor for name, tensor in inputs.items() if name != "input_ids"},
+    ),
+    "other ids": lambda model, inputs: model(**{**inputs, "input_ids": inputs["input_ids"].flip(0)}),
+    "one other id": lambda model, inputs: model(
+        **{**inputs, "input_ids": inputs["input_ids"].clone().index_fill(1, torch.tensor([3]), 7)}
+    ),
+    "no mask": lambda model, inputs: model(inputs["input_ids"]),
+    "all tokens": lambda model, inputs: model(
+        **{**inputs, "attention_mask": torch.ones_like(inputs["attention_mask"])}
+    ),
+    "fewer texts": lambda model, inputs: model(**{name: tensor[:1] for name, tensor in inputs.items()}),
+    "more texts": lambda model, inputs: model(**{name: tensor.repeat(2, 1) for name, tensor in inputs.items()}),
+    "shorter": lambda model, inputs: model(**{name: tensor[:, 1:] for name, tensor in inputs.items()}),
+    "twice": lambda model, inputs: [model(**inputs), model(**inputs)],
+    "generate": lambda model, inputs: model.generate(
+        **inputs, max_new_tokens=2, min_new_tokens=2, do_sample=False, pad_token_id=0
+    ),
+    "from a cache": lambda model, inputs: model(
+        **inputs, past_key_values=_cached(model, inputs["input_ids"][:, :2])
+    ),
+    "none": lambda model, inputs: None,
+}  # fmt: skip
+SAME_PASS = ("as it is", "positional", "vectors")
+
+
+def _cached(model: Any, ids: Tensor) -> Any:
+    cache = DynamicCache(config=model.config)
+    for layer in range(model.config.num_hidden_layers):
+        wide = model.config.hidden_size // model.config.num_attention_heads
+        states = torch.rand(len(ids), model.config.num_attention_heads, ids.shape[1], wide)
+        cache.update(states, states, layer)
+    return cache
+
+
+@st.composite
+def _own_passes(draw: st.DrawFn, place: Place) -> Call:
+    """What the user runs in `lo.watch` instead of the pass of the batch: the same numbers, or one line."""
+    how, side = draw(st.sampled_from(sorted(PASSES))), draw(st.sampled_from(("left", "right")))
+    words, before = draw(st.booleans()), draw(st.booleans())
+    inputs, subject = _padded(place, side), place.subjects["gpt2"]
+    inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    inputs |= {"position_ids": _padded(place, side)["position_ids"]} if how not in ("positional", "generate") else {}
+
+    def call() -> Numbers:
+        batch = lo.batch(inputs, subject.tokenizer if words else None)
+        if before:  # a batch that was used before remembers what lenses asked it
+            _watched(subject, batch, lambda: PASSES["as it is"](subject.model, inputs))
+        return _watched(subject, batch, lambda: PASSES[how](subject.model, inputs))
+
+    def judge(found: Numbers) -> str | None:
+        if how not in SAME_PASS:
+            return f"the pass {how!r} was taken"
+        plain = _watched(subject, lo.batch(inputs, subject.tokenizer if words else None),
+                         lambda: PASSES["as it is"](subject.model, inputs))  # fmt: skip
+        return None if _same(found, plain) else "other numbers"
+
+    what = f"watch of the pass {how}, padding on the {side}, words {words}, used before {before}"
+    return Call(what, call, ("of the pass", "the pass has no", "one pass", "past_key_values"), judge)
+
+
+def _watched(subject: lo.Subject, batch: lo.Batch, run: Callable[[], Any]) -> Numbers:
+    lens = lo.lens.get("weights")
+    with lo.watch(subject, lens, batch=batch), torch.no_grad():
+        run()
+    return _plain(lens.compute())
 
 
 # --- labels and corpora -----------------------------------------------------------------------------------------------

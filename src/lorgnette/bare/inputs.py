@@ -62,7 +62,7 @@ def refuse_shapes(inputs: Mapping[str, object]) -> None:
         if isinstance(like, Tensor) and (like.dim() < 2 or 0 in like.shape[:2]):
             raise UserError(f"{name} are empty ({_shape(like)}): expected at least one text with at least one token.")
         if isinstance(mask, Tensor):
-            past = _cached(inputs, name)
+            past = cached(inputs, name)
             if past and isinstance(like, Tensor) and mask.dim() == 2 and mask.shape[1] != past + like.shape[1]:
                 raise UserError(
                     f"{mask_name} is for {mask.shape[1]} positions: expected {past + like.shape[1]}, one for each of "
@@ -71,7 +71,7 @@ def refuse_shapes(inputs: Mapping[str, object]) -> None:
             real_tokens(mask, (len(like), past + like.shape[1]) if isinstance(like, Tensor) else None, mask_name)
 
 
-def _cached(inputs: Mapping[str, object], side: str) -> int:
+def cached(inputs: Mapping[str, object], side: str) -> int:
     """How many positions of this side of the model are in a cache that the user passes."""
     cache, read = inputs.get("past_key_values"), "decoder_input_ids" in inputs
     if cache is None or read != (side == "decoder_input_ids"):
@@ -197,7 +197,7 @@ def predictions(
 
 def _real(inputs: Mapping[str, object], side: str, like: Tensor) -> Bool[Tensor, "batch token"]:
     """Which of the positions that the model reads in this pass are tokens."""
-    mask, past = inputs.get(SIDES[side]), _cached(inputs, side)
+    mask, past = inputs.get(SIDES[side]), cached(inputs, side)
     if not isinstance(mask, Tensor):
         return torch.ones(like.shape[:2], dtype=torch.bool, device=like.device)
     return real_tokens(mask, (len(like), past + like.shape[1]), SIDES[side])[:, past:]

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 
 from lorgnette.bare.inputs import model_inputs, refuse_elsewhere
 from lorgnette.bare.interventions import Model
+from lorgnette.bare.own_pass import one_pass
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.looking.driver import Driver, looks, refuse_odd_keep
 from lorgnette.models.text_states import text_states
 from lorgnette.subject import subject_of
 from lorgnette.texts.batch import Batch
-from lorgnette.types import ModelOutput
 
 
 @contextmanager
@@ -26,8 +26,9 @@ def watch(model: Model, *lenses: Lens, batch: Batch, keep: str | None = None) ->
         ('stack', 'layer', 'head')
 
     A lens is a torchmetrics metric: it accumulates over batches, resets, merges and syncs like any other. Run one pass
-    per context. Lenses on hidden states need `model(**inputs, output_hidden_states=True)`. If the pass fails, none of
-    it stays in the lenses. `keep="texts"` also keeps the numbers of each text: `lens.text_numbers` after `compute`.
+    per context, on the inputs of the batch: any other is refused. Lenses on hidden states need `model(**inputs,
+    output_hidden_states=True)`. If the pass fails, none of it stays in the lenses. `keep="texts"` also keeps the
+    numbers of each text: `lens.text_numbers` after `compute`.
     """
     refuse_odd_keep(keep)
     _refuse(lenses, batch)
@@ -36,17 +37,15 @@ def watch(model: Model, *lenses: Lens, batch: Batch, keep: str | None = None) ->
     model_inputs(subject, batch.inputs)
     for lens in lenses:
         lens.bind(subject, keep_texts=keep == "texts")
-    driver, outputs = Driver(subject, lenses), list[ModelOutput]()
+    driver = Driver(subject, lenses)
     with driver.whole():
         driver.begin(batch)
-        hook = subject.model.register_forward_hook(lambda module, arguments, output: outputs.append(output))
-        try:
-            with driver.tapped(batch), text_states(subject.model, subject.anatomy) as states:
-                yield
-        finally:
-            hook.remove()
-        if len(outputs) != 1:
-            raise UserError(f"lo.watch is for one pass of the model; {len(outputs)} ran in its context.")
+        with (
+            one_pass(subject.model, batch) as outputs,
+            driver.tapped(batch),
+            text_states(subject.model, subject.anatomy) as states,
+        ):
+            yield
         driver.finish(batch, states.placed(outputs[0]))
 
 
