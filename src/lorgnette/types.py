@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
     from fsspec.spec import AbstractBufferedFile
     from pyarrow import DataType, Schema
+    from pyarrow.parquet import FileMetaData as FileMetaData
     from pyarrow.parquet import ParquetFile as ParquetFile
+    from pyarrow.parquet import RowGroupMetaData as RowGroupMetaData
     from transformers import PretrainedConfig as PretrainedConfig
     from transformers import PreTrainedModel as PreTrainedModel
     from transformers import PreTrainedTokenizerBase as PreTrainedTokenizerBase
@@ -28,4 +30,4 @@ if TYPE_CHECKING:
     ArrowSchema, ArrowType, FileSystem, RemoteFile = Schema, DataType, AbstractFileSystem, AbstractBufferedFile
 else:
     Chart = ModelOutput = PretrainedConfig = PreTrainedModel = PreTrainedTokenizerBase = ProcessorMixin = Any
-    ArrowSchema = ArrowType = FileSystem = ParquetFile = RemoteFile = Any
+    ArrowSchema = ArrowType = FileMetaData = FileSystem = ParquetFile = RemoteFile = RowGroupMetaData = Any

@@ -54,7 +54,8 @@ def read_together(texts: TokenizedTexts, ranks: ProcessRank) -> None:
     if isinstance(texts.corpus, Corpus) and texts.share is None and len(parts := texts.corpus.parts) > 1:
         mine = [(place, parts[place].fingerprint()) for place in range(ranks.rank, len(parts), ranks.world)]
         texts.corpus.identify(print for _, print in sorted(chain.from_iterable(ranks.from_all(mine))))
-    known = ranks.from_all(texts.fingerprint)
+    mark = texts.corpus.mark() if isinstance(texts.corpus, Corpus) else ""
+    known = ranks.from_all((texts.fingerprint, mark))
     if len(set(known)) > 1:
         raise UserError("The processes do not read the same corpus. Give all of them the same texts, under one name.")
 

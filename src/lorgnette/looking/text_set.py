@@ -1,5 +1,6 @@
 """Which texts of a corpus the states hold, in memory that hardly grows with the corpus."""
 
+import zlib
 from collections.abc import Container, Iterable
 from itertools import chain
 
@@ -19,8 +20,8 @@ class TextSet(Container[int]):
     """A set of texts, by their numbers in the corpus.
 
     A process takes every `every`-th text, almost in order. Counted in these steps its texts fill one page of bits after
-    the other, and a full page needs no bits: a billion texts take less than a megabyte in a file. Texts that a
-    run with another number of processes added stay in the steps of that run.
+    the other, and a full page needs no bits. Texts that a run with another number of processes added stay in the steps
+    of that run. At worst, where parts of the corpus end in the middle of a page, a text takes a bit.
     """
 
     def __init__(self, packed: UInt8[Tensor, " byte"] | None = None, *, every: int = 1) -> None:
@@ -58,12 +59,13 @@ class TextSet(Container[int]):
         return all(bits & other._pages.get(page, 0) == bits for page, bits in self._pages.items())
 
     def packed(self) -> UInt8[Tensor, " byte"]:
-        """The set for a file: how many pages, each page's name and bytes (-1 if it is full), then the bytes."""
+        """The set for a file, deflated: how many pages, name and size of each (-1 if it is full), then the bytes."""
         bits = [b"" if page == _FULL else page.to_bytes(-(-page.bit_length() // 8), "little")
                 for page in self._pages.values()]  # fmt: skip
         names = ((*name, len(some) or -1) for name, some in zip(self._pages, bits, strict=True))
         header = np.fromiter(chain([len(bits)], chain.from_iterable(names)), np.int64)
-        return torch.frombuffer(bytearray(header.tobytes() + b"".join(bits)), dtype=torch.uint8)
+        deflated = zlib.compress(header.tobytes() + b"".join(bits), level=1)
+        return torch.frombuffer(bytearray(deflated), dtype=torch.uint8)
 
 
 def _place(number: int, step: int) -> tuple[Name, int]:
@@ -72,8 +74,12 @@ def _place(number: int, step: int) -> tuple[Name, int]:
     return (step, start, page), bit
 
 
-def _unpacked(packed: bytes) -> Iterable[tuple[Name, int]]:
+def _unpacked(deflated: bytes) -> Iterable[tuple[Name, int]]:
     """The pages of a set from a file; a ValueError if it is none."""
+    try:
+        packed = zlib.decompress(deflated)
+    except zlib.error as error:
+        raise ValueError(f"its list of texts cannot be read: {error}") from error
     count = int(np.frombuffer(packed, np.int64, 1)[0])
     names = np.frombuffer(packed, np.int64, 4 * count, 8).reshape(-1, 4).tolist()
     at = 8 + 32 * count

@@ -161,7 +161,8 @@ class TokenizedTexts:
         if not self.known_in_parts:
             return self.fingerprint
         assert isinstance(self.corpus, Corpus)
-        return short_hash([self.corpus.name, self.corpus.split, *(part.name for part in self.corpus.parts)])
+        names = (part.name for part in self.corpus.parts)
+        return short_hash([self.corpus.name, self.corpus.split, self.corpus.mark(), *names])
 
     def part_fingerprints(self) -> dict[int, str]:
         """The fingerprints of the parts of the corpus that a shard reads, by their place; none if it has no parts."""

@@ -74,6 +74,7 @@ class Corpus(Facts):
         skipped: Skipped | Callable[[], Skipped] | None = None,
         some: Some | None = None,
         parts: "Sequence[Corpus]" = (),
+        mark: Callable[[], str] | None = None,
     ):
         self.name = name
         self.split = split
@@ -84,6 +85,8 @@ class Corpus(Facts):
         self._source = source  # the bytes that identify the content; without it the examples themselves are hashed
         self._fingerprint: str | None = None
         self._parts = tuple(parts)
+        self.mark: Callable[[], str] = mark or str
+        """what shows that the source has changed, as far as that can be seen without reading all of its parts"""
         self.most: int | None = None
         """the largest number of examples that there can be, where it is known: that of `take`"""
 
@@ -261,10 +264,11 @@ def in_parts(
     split: str | None = None,
     labels: Labels | Callable[[], Labels] = None,
     sizes: Sequence[int] = (),
+    mark: Callable[[], str] | None = None,
 ) -> Corpus:
     """A corpus of several, one after another. Whoever wants a share of the texts reads no parts but those it is in.
 
-    `sizes`: how many texts each of them has, where that is known.
+    `sizes`: how many texts each of them has, where that is known. `mark`: see `Corpus.mark`.
     """
 
     def some(wanted: Turns) -> Iterator[Example | None]:
@@ -277,6 +281,7 @@ def in_parts(
         "skipped": lambda: Skipped.total(part.skipped for part in parts),
         "some": some,
         "parts": parts,
+        "mark": mark,
     }
     if sizes:
         return SizedCorpus(name, lambda: whole(some), size=sum(sizes), **fields)

@@ -5,9 +5,11 @@ import gzip
 import io
 import lzma
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from lorgnette.errors import UserError, near, optional, outside
@@ -15,7 +17,72 @@ from lorgnette.texts.remote import Remote
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 KINDS = ".txt, .csv, .tsv, .jsonl, .parquet, .tar (WebDataset) or .conllu, also .gz, .bz2, .xz or .zst"
-File = Path | Remote
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some lines of a plain file, those that begin at byte `start` or later, and before byte `stop`, as a file."""
+
+    file: Path | Remote
+    start: int
+    stop: int
+
+    def __str__(self) -> str:
+        return str(self.file) if self.start == 0 else f"{self.file} from byte {self.start}"
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def suffix(self) -> str:
+        return self.file.suffix
+
+    @property
+    def stem(self) -> str:
+        return self.file.stem
+
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        return io.BufferedReader(_Lines(self), 1 << 20)
+
+
+class _Lines(io.RawIOBase):
+    """The bytes of these lines, of a file that is read from the first of them."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self.file = stretch.file.open("rb")
+        try:
+            self.stop = _line_from(self.file, stretch.stop, str(stretch))
+            self.at = _line_from(self.file, stretch.start, str(stretch))
+            self.file.seek(self.at)
+        except BaseException:
+            self.file.close()
+            raise
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        found = self.file.readinto(memoryview(buffer)[: self.stop - self.at])
+        self.at += found
+        return found
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+def _line_from(file: io.BufferedIOBase, at: int, where: str) -> int:
+    """Where the first line begins that begins at this byte or later."""
+    if at == 0:
+        return 0
+    file.seek(at - 1)
+    rest = file.readline(LONGEST_LINE + 1)
+    refuse_long(len(rest), f"{where}: a line")
+    return at - 1 + len(rest)
+
+
+File = Path | Remote | Stretch
 
 
 def inner_suffix(path: File) -> str:
@@ -25,7 +92,7 @@ def inner_suffix(path: File) -> str:
 
 def existing(file: str | File) -> File:
     """The same check for a path behind an address, which was already looked up there."""
-    return file if isinstance(file, Remote) else existing_file(file)
+    return file if isinstance(file, Remote | Stretch) else existing_file(file)
 
 
 def existing_file(path: str | Path) -> Path:
@@ -61,12 +128,23 @@ def _unpacking(packed: io.BufferedIOBase, suffix: str) -> AbstractContextManager
     return nullcontext(packed)
 
 
-def content(file: File, how: str = "") -> Iterator[bytes]:
+def content(file: File, how: str = "", start: int = 0, stop: int | None = None) -> Iterator[bytes]:
     """How the file is read, then its bytes as they are stored, in blocks: what a fingerprint hashes."""
     yield how.encode()
     with outside(f"The file {str(file)!r} cannot be read", "Is it still there?"), file.open("rb") as opened:
-        while block := opened.read(1 << 20):
+        if start:
+            opened.seek(start)
+        left = sys.maxsize if stop is None else stop - start
+        while block := opened.read(min(1 << 20, left)):
+            left -= len(block)
             yield block
+
+
+def size_of(file: File) -> int | None:
+    """The bytes of a file as it is stored; None where nobody says."""
+    if isinstance(file, Stretch):
+        return file.stop - file.start
+    return file.size if isinstance(file, Remote) else file.stat().st_size
 
 
 LONGEST_LINE = 1 << 20
@@ -83,19 +161,29 @@ def lines(file: File) -> Iterator[tuple[int, str]]:
     Lines end at "\\n" only: text may hold U+2028, form feeds and other characters that `str.splitlines` cuts at.
     """
     for number, raw in _numbered(file):
-        yield number, decoded(raw, f"{file}, line {number}", first=number == 1)
+        yield number, decoded(raw, f"{file}, line {number}", first=number == 1 and _from_start(file))
 
 
 def filled_lines(file: File, wanted: Iterator[bool]) -> Iterator[tuple[int, str | None]]:
     """The lines that are not blank, None for each that is not wanted: it is not decoded."""
+    begins = _from_start(file)
     for number, raw in _numbered(file):
-        line = None if _SHOWS.match(raw) else decoded(raw, f"{file}, line {number}", first=number == 1)
+        line = None if _SHOWS.match(raw) else decoded(raw, f"{file}, line {number}", first=begins and number == 1)
         if line is not None and not line.strip():
             continue
         if not next(wanted):
             yield number, None
         else:
-            yield number, decoded(raw, f"{file}, line {number}", first=number == 1) if line is None else line
+            yield number, decoded(raw, f"{file}, line {number}", first=begins and number == 1) if line is None else line
+
+
+def id_in(file: File, number: int | str) -> str:
+    """The id of a text that has none of its own: its number, behind the byte where it begins to count."""
+    return f"{file.start}:{number}" if isinstance(file, Stretch) else str(number)
+
+
+def _from_start(file: File) -> bool:
+    return not isinstance(file, Stretch) or file.start == 0
 
 
 _SHOWS = re.compile(rb"[ \t]*[!-~]")
@@ -114,7 +202,7 @@ def _numbered(file: File) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"{file}: cannot be read ({broken.strerror or broken}).") from broken
     except (lzma.LZMAError, EOFError, zlib.error) as broken:
         raise _damaged(file, number, broken) from broken
-    if number == 0:
+    if number == 0 and not isinstance(file, Stretch):
         raise UserError(f"{file}: the file is empty; expected at least one text.")
 
 
@@ -145,7 +233,7 @@ class Unpacked:
 
     def __init__(self, file: File) -> None:
         self.file, self.bytes = file, 0
-        size = file.size if isinstance(file, Remote) else file.stat().st_size
+        size = size_of(file)
         packed = file.suffix.lower() in COMPRESSED and size is not None
         self.most: float = max(FREE, MOST_UNPACKED * (size or 0)) if packed else float("inf")
 

@@ -26,8 +26,8 @@ def matched(corpus: Corpus, classes: Sequence[str], renamed: Mapping[str, str] |
         return corpus
     if len(corpus.parts) > 1:
         relabelled = [_relabelled(part, places, tuple(classes)) for part in corpus.parts]
-        sizes = [part.most for part in corpus.parts if part.most is not None]
-        return in_parts(corpus.name, relabelled, split=corpus.split, labels=tuple(classes), sizes=sizes)
+        labels, sizes = tuple(classes), [len(corpus)] if isinstance(corpus, SizedCorpus) else []
+        return in_parts(corpus.name, relabelled, split=corpus.split, labels=labels, sizes=sizes, mark=corpus.mark)
     return _relabelled(corpus, places, tuple(classes))
 
 

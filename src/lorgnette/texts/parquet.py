@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from dataclasses import dataclass
+from itertools import accumulate, islice
 
 from lorgnette.errors import UserError, optional, outside
 from lorgnette.texts.columns import Columns
-from lorgnette.texts.files import File, refuse_long
-from lorgnette.types import ArrowSchema, ArrowType, ParquetFile, Row
+from lorgnette.texts.divided import MOST, is_large, number_of_parts
+from lorgnette.texts.files import File, refuse_long, size_of
+from lorgnette.types import ArrowSchema, ArrowType, FileMetaData, ParquetFile, Row, RowGroupMetaData
 
 TOGETHER = 64
 """Rows that are read at a time."""
@@ -16,16 +18,34 @@ BUFFER = 1 << 20
 FETCH = "Is it a whole Parquet file?"
 
 
-def parquet_rows(file: File, columns: Columns, wanted: Iterator[bool]) -> Iterator[tuple[int, Row | None]]:
+@dataclass(frozen=True)
+class RowGroups:
+    """Some groups of rows of a file, which follow each other."""
+
+    file: File
+    metadata: FileMetaData
+    groups: range
+    first: int
+    """The number of their first row."""
+    rows: int
+    start: int
+    stop: int
+    """Where their bytes are, with what lies between them and the next ones."""
+
+
+def parquet_rows(
+    file: File, columns: Columns, wanted: Iterator[bool], part: RowGroups | None = None
+) -> Iterator[tuple[int, Row | None]]:
     """Rows with their numbers from 0, as `datasets` and pandas count them; None for each that is not wanted.
 
-    Columns that hold bytes are not read.
+    Columns that hold bytes are not read. With `part`, the rows of some groups.
     """
-    with _opened(file) as table:
+    with _opened(file, None if part is None else part.metadata) as table:
         names = _text_columns(table.schema_arrow, file, columns)
         with outside(f"{file} cannot be read", FETCH):
-            batches = table.iter_batches(batch_size=TOGETHER, columns=names)
-        number = 0
+            groups = None if part is None else list(part.groups)
+            batches = table.iter_batches(batch_size=TOGETHER, columns=names, row_groups=groups)
+        number = 0 if part is None else part.first
         while True:
             with outside(f"{file}: damaged after row {number}", FETCH):
                 batch = next(batches, None)
@@ -50,8 +70,34 @@ def number_of_rows(file: File) -> int:
     return count
 
 
+def groups_of_rows(file: File) -> list[RowGroups]:
+    """The rows of a large file in parts, each of about as many groups of rows; none if the file stays whole."""
+    if not is_large(file):
+        return []
+    with _opened(file) as table:
+        metadata = table.metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    count = number_of_parts(min(MOST, max(1, len(groups))))
+    bounds = [len(groups) * number // count for number in range(count + 1)]
+    places = [0, *(_begins(groups[number]) for number in bounds[1:-1]), size_of(file) or 0]
+    if count < 2 or places != sorted(places):
+        return []
+    rows = list(accumulate((group.num_rows for group in groups), initial=0))
+    return [
+        RowGroups(file, metadata, range(bounds[n], bounds[n + 1]), rows[bounds[n]],
+                  rows[bounds[n + 1]] - rows[bounds[n]], places[n], places[n + 1])
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def _begins(group: RowGroupMetaData) -> int:
+    """The byte at which the first column of a group begins."""
+    column = group.column(0)
+    return int(column.dictionary_page_offset or column.data_page_offset)
+
+
 @contextmanager
-def _opened(file: File) -> Iterator[ParquetFile]:
+def _opened(file: File, metadata: FileMetaData | None = None) -> Iterator[ParquetFile]:
     parquet = optional("pyarrow.parquet", "corpora")
     if file.suffix.lower() != ".parquet":
         raise UserError(f"{file}: Parquet is compressed inside, and is not read when packed again. Unpack it.")
@@ -59,7 +105,8 @@ def _opened(file: File) -> Iterator[ParquetFile]:
         source = file.open("rb")
     with source:
         with outside(f"{file} cannot be read", FETCH):
-            table = parquet.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False, page_checksum_verification=True)
+            options = {"buffer_size": BUFFER, "pre_buffer": False, "page_checksum_verification": True}
+            table = parquet.ParquetFile(source, metadata=metadata, **options)
         with table:
             yield table
 

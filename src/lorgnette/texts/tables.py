@@ -2,20 +2,34 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import repeat, zip_longest
 from pathlib import Path
 
 from lorgnette.errors import UserError, reason
 from lorgnette.texts.columns import Columns
-from lorgnette.texts.corpus import Corpus, SizedCorpus, Skipped, Turns, whole
+from lorgnette.texts.corpus import Corpus, SizedCorpus, Skipped, Some, Turns, in_parts, whole
+from lorgnette.texts.divided import mark_of, stretches
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import LONGEST_LINE, File, content, existing, filled_lines, inner_suffix, lines
-from lorgnette.texts.parquet import number_of_rows, parquet_rows
+from lorgnette.texts.files import (
+    LONGEST_LINE,
+    File,
+    Stretch,
+    content,
+    existing,
+    filled_lines,
+    id_in,
+    inner_suffix,
+    lines,
+)
+from lorgnette.texts.parquet import RowGroups, groups_of_rows, number_of_rows, parquet_rows
 from lorgnette.texts.pictures import Picture
 from lorgnette.texts.webdataset import tar_rows
 from lorgnette.types import Json, Row
+
+Part = File | RowGroups
+"""What is read at a time: a file, or a part of it."""
 
 
 def table_corpus(path: str | File, columns: Columns, *, name: str | None = None) -> Corpus:
@@ -27,41 +41,69 @@ def table_corpus(path: str | File, columns: Columns, *, name: str | None = None)
     suffix = inner_suffix(file)
     called = {".parquet": "row", ".tar": "sample"}.get(suffix, "line")
 
-    def rows(wanted: Turns) -> Iterator[tuple[int | str, Row | None]]:
+    def rows(part: Part, wanted: Turns) -> Iterator[tuple[int | str, Row | None]]:
+        if isinstance(part, RowGroups):
+            return parquet_rows(file, columns, wanted, part)
         if suffix == ".parquet":
-            return parquet_rows(file, columns, wanted)
+            return parquet_rows(part, columns, wanted)
         if suffix in (".jsonl", ".ndjson"):
-            return some_jsonl_rows(file, wanted)
+            return some_jsonl_rows(part, wanted)
         if suffix == ".tar":
-            return only_wanted(tar_rows(file, columns, skipped), wanted)
-        return only_wanted({".csv": csv_rows, ".tsv": tsv_rows}[suffix](file), wanted)
+            return only_wanted(tar_rows(part, columns, skipped), wanted)
+        return only_wanted({".csv": csv_rows, ".tsv": tsv_rows}[suffix](part), wanted)
 
     def located() -> Iterator[tuple[str, Row]]:
-        return ((f"{file}, {called} {number}", row) for number, row in rows(repeat(True)) if row is not None)
+        return ((f"{file}, {called} {number}", row) for number, row in rows(file, repeat(True)) if row is not None)
 
     def labels() -> tuple[str, ...] | None:
         return columns.labels(located()) if columns.label else None
 
-    def some(wanted: Turns) -> Iterator[Example | None]:
-        classes = {label: index for index, label in enumerate(corpus.labels or ())}
-        any_yet = False
-        for number, row in rows(wanted):
-            any_yet = True
-            if row is None:
-                yield None
-                continue
-            example = columns.example(row, f"{file}, {called} {number}", number, classes)
-            yield _pictured(example, row, file) if suffix == ".jsonl" else example
-        if not any_yet:
-            raise UserError(f"{file}: no rows; expected at least one.")
+    def reading(part: Part) -> Some:
+        where = file if isinstance(part, RowGroups) else part
 
-    fields: Json = {"labels": labels, "source": lambda: content(file, repr(columns)), "skipped": skipped, "some": some}
+        def some(wanted: Turns) -> Iterator[Example | None]:
+            classes = {label: index for index, label in enumerate(corpus.labels or ())}
+            any_yet = False
+            for number, row in rows(part, wanted):
+                any_yet = True
+                if row is None:
+                    yield None
+                    continue
+                example = columns.example(row, f"{where}, {called} {number}", id_in(where, number), classes)
+                yield _pictured(example, row, file) if suffix == ".jsonl" else example
+            if not any_yet and part is file:
+                raise UserError(f"{file}: no rows; expected at least one.")
+
+        return some
+
+    def one_of(part: Part, called: str, size: int | None, classes: Callable[[], tuple[str, ...] | None]) -> Corpus:
+        some = reading(part)
+        fields: Json = {"labels": classes, "source": lambda: _bytes(part, repr(columns)), "some": some}
+        fields["skipped"] = skipped
+        if size is None:
+            return Corpus(called, lambda: whole(some), **fields)
+        return SizedCorpus(called, lambda: whole(some), size=size, **fields)
+
+    name = name or file.name
+    divided: Sequence[Stretch | RowGroups] = groups_of_rows(file) if suffix == ".parquet" else ()
+    if suffix in (".jsonl", ".ndjson"):
+        divided = stretches(file)
     corpus: Corpus
-    if suffix == ".parquet":
-        corpus = SizedCorpus(name or file.name, lambda: whole(some), size=number_of_rows(file), **fields)
+    if divided:
+        sizes = [part.rows for part in divided if isinstance(part, RowGroups)]
+        parts = [
+            one_of(part, f"{part.start}-{part.stop}", size, lambda: corpus.labels)
+            for part, size in zip_longest(divided, sizes)
+        ]
+        corpus = in_parts(name, parts, labels=labels, sizes=sizes, mark=lambda: mark_of(file))
     else:
-        corpus = Corpus(name or file.name, lambda: whole(some), **fields)
+        corpus = one_of(file, name, number_of_rows(file) if suffix == ".parquet" else None, labels)
     return corpus
+
+
+def _bytes(part: Part, how: str) -> Iterator[bytes]:
+    """How a part is read, and its bytes."""
+    return content(part.file, how, part.start, part.stop) if isinstance(part, RowGroups) else content(part, how)
 
 
 def only_wanted(rows: Iterator[tuple[int | str, Row]], wanted: Turns) -> Iterator[tuple[int | str, Row | None]]:

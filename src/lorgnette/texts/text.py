@@ -3,28 +3,34 @@
 from collections.abc import Iterator
 
 from lorgnette.errors import UserError
-from lorgnette.texts.corpus import Corpus, Turns, whole
+from lorgnette.texts.corpus import Corpus, Turns, in_parts, whole
+from lorgnette.texts.divided import mark_of, stretches
 from lorgnette.texts.example import Example
-from lorgnette.texts.files import File, content, existing, filled_lines, lines, refuse_long
+from lorgnette.texts.files import File, Stretch, content, existing, filled_lines, id_in, lines, refuse_long
 
 
 def text_corpus(path: str | File, *, paragraphs: bool = False, name: str | None = None) -> Corpus:
     """A text per line, or per paragraph: lines joined by a space up to a blank line. Blank lines are never texts.
 
-    The id of a text is the number of its (first) line.
+    The id of a text is the number of its (first) line; in a large file, the byte where its part begins, and its line
+    from there: "1048576:12".
     """
-    file = existing(path)
+    file, name = existing(path), name or existing(path).name
     how = f"text paragraphs={paragraphs}"
 
-    def some(wanted: Turns) -> Iterator[Example | None]:
-        return _some(file, _paragraphs(file, wanted) if paragraphs else _lines(file, wanted))
+    def of(part: File, called: str) -> Corpus:
+        def some(wanted: Turns) -> Iterator[Example | None]:
+            return _some(part, _paragraphs(part, wanted) if paragraphs else _lines(part, wanted))
 
-    return Corpus(name or file.name, lambda: whole(some), source=lambda: content(file, how), some=some)
+        return Corpus(called, lambda: whole(some), source=lambda: content(part, how), some=some)
+
+    parts = [] if paragraphs else [of(part, f"{part.start}-{part.stop}") for part in stretches(file)]
+    return in_parts(name, parts, mark=lambda: mark_of(file)) if parts else of(file, name)
 
 
 def _lines(path: File, wanted: Turns) -> Iterator[Example | None]:
     for number, line in filled_lines(path, wanted):
-        yield None if line is None else Example(id=str(number), text=line.rstrip("\r\n"))
+        yield None if line is None else Example(id=id_in(path, number), text=line.rstrip("\r\n"))
 
 
 def _paragraphs(path: File, wanted: Turns) -> Iterator[Example | None]:
@@ -47,5 +53,5 @@ def _some(path: File, examples: Iterator[Example | None]) -> Iterator[Example | 
     for example in examples:
         any_yet = True
         yield example
-    if not any_yet:
+    if not any_yet and not isinstance(path, Stretch):
         raise UserError(f"{path}: only blank lines; expected at least one text.")
