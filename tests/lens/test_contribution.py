@@ -5,8 +5,8 @@ import torch
 from norms_oracle import Terms, Watch, mean_and_error
 from tiny import examples, subject
 
+from lorgnette.contributions.measures import OutputShares
 from lorgnette.contributions.norms import output_products
-from lorgnette.contributions.output_share import OutputShares
 from lorgnette.lens.norms.lens import PARTITION, Norms
 from lorgnette.testing import check_head_permutation, check_lens, run_lens
 from lorgnette.texts.token_kinds import CATEGORIES

@@ -1,8 +1,12 @@
-"""The norms of one attention call: per head, of all heads together, with residual and with LayerNorm."""
+"""The norms of one attention call: per head, of all heads together, with residual and with LayerNorm.
 
-from collections.abc import Iterable, Sequence
+What several lenses use of a call (`…_of`) is computed by the first of them and shared by the others.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 
 import torch
 from jaxtyping import Float, Shaped
@@ -11,11 +15,11 @@ from torch import Tensor
 from lorgnette.attending import Call
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.centred import CentredCall
-from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.norms import summed_norms, transformed_norms
+from lorgnette.contributions.head_weights import Projections, SiteWeights
+from lorgnette.contributions.mixing import mixing_ratio
+from lorgnette.contributions.norms import all_heads_norms, gram, head_norms, summed_norms, transformed_norms
 from lorgnette.contributions.pairs import TokenPairs
-from lorgnette.contributions.shared import gram_of, norm_kernels, own_norms_of, pair_norms_of, transformed_norms_of
-from lorgnette.kernels import faster
+from lorgnette.kernels import faster, kernels
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 
@@ -240,6 +244,41 @@ class Terms:
         """The quantities that exist at this site, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
+    def ratios(self) -> dict[str, Float[Tensor, "text token"]]:
+        """The mixing ratios that exist at these sites; NaN where a token's terms are all zero."""
+        if self.own_weight is None or self.visible is None or self.own is None or self.others is None:
+            return {}
+        mean = self.own_weight.mean(1)  # heads are averaged first
+        others = (self.visible > 0).to(mean.dtype) - mean
+        if self.sink is not None:
+            others = others - self.sink.mean(1).to(mean.dtype)
+        others = others.clamp(min=0)
+        out = {"attn_w": mixing_ratio(others, mean), "attn_n": mixing_ratio(self.others, self.own)}
+        if self.own_res is not None:
+            out["attn_res_w"] = mixing_ratio(0.5 * others, 0.5 * mean + 0.5)
+            out["attn_res_n"] = mixing_ratio(self.others, self.own_res)
+        if self.own_ln is not None and self.others_ln is not None:
+            out["attn_res_ln_n"] = mixing_ratio(self.others_ln, self.own_ln)
+        return out
+
+    def expansion(self) -> Float[Tensor, "text token"] | None:
+        """‖Σ_h f^h(x)‖ / ‖x‖; NaN for x = 0."""
+        if self.size is None or self.summed_f is None:
+            return None
+        return self.summed_f / self.size.where(self.size > 0, torch.nan)
+
+    def received(self, query: Float[Tensor, "text query"]) -> dict[str, Float[Tensor, "text key"]]:
+        """Σ_i ‖term_ij‖ over the queries of a text, for each variant that exists at these sites."""
+        if self.pairs is None or self.pairs_own is None:
+            return {}
+        out = {"attn_n": self.pairs}
+        # Only the diagonal differs: a token's own term has the residual in it.
+        if self.own_res is not None:
+            out["attn_res_n"] = self.pairs + query * (self.own_res - self.pairs_own)
+        if self.own_ln is not None and self.pairs_ln is not None and self.pairs_own_ln is not None:
+            out["attn_res_ln_n"] = self.pairs_ln + query * (self.own_ln - self.pairs_own_ln)
+        return {name: part.clamp(min=0) for name, part in out.items()}
+
     @staticmethod
     def joined(several: "Sequence[Terms]") -> "Terms":
         """Several calls concatenated along their texts; all must have the same quantities."""
@@ -281,3 +320,60 @@ class BlockNorms(Received):
             scale = self.layer.scale_of(weights, texts, rows)
             self.normed[texts] += ((query * scale[:, None]) @ norms)[:, 0]
             self.normed_own[texts, rows] = norms.diagonal(rows.start, 1, 2) * scale
+
+
+def norm_kernels(call: Call) -> ModuleType | None:
+    """The GPU kernels for norms, if they support this call."""
+    if call.kernels(Wanted()) is None:
+        return None
+    module = kernels("norms")
+    return None if module is None or module.refusal(call.scores, call.grouped_value) is not None else module
+
+
+def transformed_norms_of(call: Call, maps: Projections) -> Float[Tensor, "batch head key"]:
+    """‖f^h(x_j)‖."""
+    if (module := norm_kernels(call)) is not None:
+        return call.once("transformed norms", lambda: module.head_norms(call.grouped_value, maps))
+    return call.once("transformed norms", lambda: head_norms(call.value.to(maps.wide), maps.products))
+
+
+def gram_of(call: Call, maps: Projections, *, normed: bool = False) -> Float[Tensor, "batch head head key"]:
+    """Dot products of the heads' transformed vectors of each token, before the norm or behind it."""
+    name, module = "gram behind the norm" if normed else "gram", norm_kernels(call)
+    if module is not None:
+        return call.once(name, lambda: module.gram(call.grouped_value, maps, normed=normed))
+    products = maps.normed_products if normed else maps.products
+    assert products is not None
+    return call.once(name, lambda: gram(call.value.to(maps.wide), products))
+
+
+def own_norms_of(
+    call: Call, maps: Projections, with_x: Callable[[], Float[Tensor, "batch query model"]]
+) -> Float[Tensor, "batch query"]:
+    """‖Σ_h α_ii f^h(x_i) + x_i‖ from that sum, behind the norm where one follows, but for its division by s."""
+    norm = maps.norm
+    if norm is None:
+        return call.once("own norms", lambda: with_x().norm(dim=-1))
+    return call.once("own norms behind the norm", lambda: norm.directed(with_x()).norm(dim=-1))
+
+
+class PairNorms:
+    """‖Σ_h α^h_ij f^h(x_j)‖ of a block of pairs, cached for the next request for the same block."""
+
+    def __init__(self, coefficients: Float[Tensor, "batch head head key"]) -> None:
+        self.coefficients = coefficients
+        self.block: tuple[slice, slice] | None = None
+        self.norms = coefficients
+
+    def __call__(
+        self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice
+    ) -> Float[Tensor, "text row key"]:
+        if self.block != (texts, rows):
+            self.block, self.norms = (texts, rows), all_heads_norms(weights, self.coefficients[texts])
+        return self.norms
+
+
+def pair_norms_of(call: Call, maps: Projections, *, normed: bool = False) -> PairNorms:
+    """The norms of all heads' terms of this call, block by block."""
+    name = "pair norms behind the norm" if normed else "pair norms"
+    return call.once(name, lambda: PairNorms(gram_of(call, maps, normed=normed)))

@@ -10,8 +10,8 @@ from torch import Tensor
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.contributions.head_weights import Projections, SiteWeights
+from lorgnette.contributions.layer import own_norms_of, pair_norms_of
 from lorgnette.contributions.rollout import half_residual, row_shares
-from lorgnette.contributions.shared import own_norms_of, pair_norms_of
 
 
 def rollable(sites: Sequence[Site]) -> set[Site]:

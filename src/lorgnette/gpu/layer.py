@@ -8,9 +8,8 @@ from torch import Tensor
 
 from lorgnette.attending.scores import Scores
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
-from lorgnette.contributions.layer import LayerNorms, Received
+from lorgnette.contributions.layer import LayerNorms, Received, gram_of
 from lorgnette.contributions.pairs import TokenPairs
-from lorgnette.contributions.shared import gram_of
 from lorgnette.gpu import norms as kernels
 from lorgnette.gpu.pairs import weighed
 

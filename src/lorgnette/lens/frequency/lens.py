@@ -15,7 +15,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.shared import transformed_norms_of
+from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
 from lorgnette.results import Result

@@ -1,6 +1,7 @@
 """How much each token contributes to a head's output: norms of transformed values, and mixing ratios."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,32 +15,65 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval, OneOf
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.layer import VARIANTS, LayerNorms, layer_norms
-from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, further_measures
-from lorgnette.contributions.output_share import OutputShares
+from lorgnette.contributions.layer import VARIANTS, LayerNorms, Terms, layer_norms
+from lorgnette.contributions.measures import MEASURES, Alti, GlobEnc, OutputShares, further_measures
 from lorgnette.contributions.pairs import TokenPairs
 from lorgnette.contributions.value_zeroing import value_zeroing
+from lorgnette.figures.cells import PARTITION
 from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.moments import By, Moments
 from lorgnette.lens.norms.pair_sample import PairSample, rank_correlations
-from lorgnette.lens.norms.readings import Reading, Readings
-from lorgnette.lens.norms.signals import DESCRIPTIONS, SIGNALS
 from lorgnette.lens.parts import Waiting
-from lorgnette.lens.signals import Signal
+from lorgnette.lens.signals import Signal, Values
 from lorgnette.results import Result
 from lorgnette.subject import Subject
-from lorgnette.texts.batch import Batch
+from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.token_kinds import CATEGORIES
 from lorgnette.types import ModelOutput
 
 RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
 """Mixing ratios by what a term is: of weights (heads averaged) or of norms; without and with residual and LayerNorm."""
 
-PARTITION = ("cls", "sep", "period_comma", "other")
 _KINDS = (*PARTITION, "punctuation")
 _PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
 _OUTPUT = ("contribution", "contribution_share")
 _ALL_HEADS = ("all_heads_norm", "all_heads_share")
+DESCRIPTIONS = {
+    "weight": "Σ_j α_ij over the tokens j of a category, mean over queries",
+    "norm": "Σ_j ‖α_ij f(x_j)‖ over the tokens j of a category, mean over queries",
+    "norm_share": "share of the category in Σ_j ‖α_ij f(x_j)‖ over all tokens and queries of a text",
+    "f_norm": "‖f(x_j)‖, mean over the tokens of a category",
+    "f_mean": "‖f(x)‖, mean over all tokens of the corpus",
+    "f_sd": "standard deviation of ‖f(x)‖ over all N tokens of the corpus (denominator N)",
+    "f_cv": "coefficient of variation of ‖f(x)‖: sd / mean",
+    "f_min": "smallest ‖f(x)‖",
+    "f_max": "largest ‖f(x)‖",
+    "all_heads_norm": "Σ_j ‖Σ_h α f(x_j)‖ over the tokens j of a category, mean over queries; with residual, with norm",
+    "all_heads_share": "share of the category in the summed norms of all tokens of a text",
+    "contribution": "Σ_j α_ij f(x_j)·y_i/‖y_i‖ over a category's tokens j, mean over queries; y_i = Σ_j α_ij f(x_j)",
+    "contribution_share": "share of the category in Σ_i ‖y_i‖ of a text; negative: opposes the output",
+    "all_heads_contribution": "the same for the sum over heads: y_i = Σ_h Σ_j α f(x_j), without b_O",
+    "all_heads_contribution_share": "share of the category in Σ_i ‖y_i‖, for the sum over heads",
+    "mixing": "‖Σ_{j≠i} term_j‖ / (‖Σ_{j≠i} term_j‖ + ‖term_i‖), mean over tokens i",
+    "mixing_min": "smallest mixing ratio of any token",
+    "mixing_max": "largest mixing ratio of any token",
+    "expansion": "‖Σ_h f^h(x)‖ / ‖x‖, mean over tokens; x: the state in the residual stream",
+    "spearman": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of a layer, all heads together",
+    "spearman_all": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of all layers and heads",
+}
+
+
+def _norm(data: xr.Dataset) -> Values:
+    return _over_kinds(data["norm"]), None
+
+
+def _length(data: xr.Dataset) -> Values:
+    return _over_kinds(data["contribution"]), None
+
+
+def _over_kinds(array: xr.DataArray) -> xr.DataArray:
+    kinds = [kind for kind in PARTITION if kind in array[axes.CATEGORY].values]
+    return array.sel({axes.CATEGORY: kinds}).sum(axes.CATEGORY, min_count=1)
 
 
 class Norms(CentredLens):
@@ -63,7 +97,10 @@ class Norms(CentredLens):
 
     name: ClassVar[str] = "norms"
     summary: ClassVar[str] = "how much each token contributes to a head's output (‖αf(x)‖), and mixing ratios"
-    signals: ClassVar[Mapping[str, Signal]] = SIGNALS
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "norm": Signal("Σ_j ‖α f(x_j)‖, what the head moves", _norm),
+        "output_length": Signal("‖Σ_j α f(x_j)‖, the length of the head's output (norms:contribution=true)", _length),
+    }
 
     def __init__(
         self,
@@ -105,7 +142,7 @@ class Norms(CentredLens):
 
     def allocate(self, subject: Subject) -> None:
         _ = self.projections  # a model without known projections is refused here
-        self.readings: Waiting[Reading] = Waiting(self, self._take, Reading.alike)
+        self.readings: "Waiting[Reading]" = Waiting(self, self._take, Reading.alike)
         self.ratios = (*RATIOS, *self.measures)
         by_kind, by_ratio = {axes.CATEGORY: self.kinds}, {axes.RATIO: self.ratios}
         self.of_heads: Moments = Moments(self, _PER_HEAD, by_kind)
@@ -177,7 +214,7 @@ class Norms(CentredLens):
                 query = batch.queries(site).mask
                 self.take_ratios([site], {"value_zeroing": share}, query)
 
-    def _take(self, readings: Sequence[Reading]) -> None:
+    def _take(self, readings: "Sequence[Reading]") -> None:
         """What was read at sites that are alike, now that the batch is through."""
         read = Readings(readings)
         present, count = self._present(read.kinds), read.query.sum(-1)
@@ -187,10 +224,10 @@ class Norms(CentredLens):
         self._f(read)
         self._layers(read, present * self._weight(count)[:, None], count)
         query = read.query[: read.texts]
-        if ratios := read.ratios():
+        if ratios := {**read.measures, **read.terms.ratios()}:
             self.take_ratios(read.sites, ratios, query)
 
-    def _heads(self, read: Readings, present: Tensor, count: Tensor) -> None:
+    def _heads(self, read: "Readings", present: Tensor, count: Tensor) -> None:
         """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
         tokens, weight, f = read.kinds.sum(1), read.terms.weight, read.terms.f
         both = torch.cat([weight, weight * f], 1) @ read.kinds  # Σ_i α, Σ_i α ‖f‖
@@ -206,7 +243,7 @@ class Norms(CentredLens):
         }
         read.add(self.of_heads, pairs)
 
-    def _outputs(self, read: Readings, output: tuple[Tensor, ...], present: Tensor, count: Tensor) -> None:
+    def _outputs(self, read: "Readings", output: tuple[Tensor, ...], present: Tensor, count: Tensor) -> None:
         """What the tokens of each kind add to the length of the output, of each head and of all."""
         means = []
         for part in output:
@@ -218,7 +255,7 @@ class Norms(CentredLens):
         pairs = [(means[1][:, 0], present), (all_share[:, 0], present * is_all_share[:, 0])]
         read.add(self.of_all_outputs, dict(zip(self.of_all_outputs.variables, pairs, strict=True)))
 
-    def _f(self, read: Readings) -> None:
+    def _f(self, read: "Readings") -> None:
         """‖f(x)‖ over all tokens: count, sums, extremes."""
         f = read.terms.f.unflatten(0, (-1, read.texts)).double()  # [site text head token]
         token = read.key[: read.texts, None].expand(f.shape[1:]).bool()
@@ -235,16 +272,16 @@ class Norms(CentredLens):
         at = [self.position[site] for site in sites]
         return slice(at[0], at[-1] + 1) if at == list(range(at[0], at[0] + len(at))) else at
 
-    def _layers(self, read: Readings, present: Tensor, count: Tensor) -> None:
+    def _layers(self, read: "Readings", present: Tensor, count: Tensor) -> None:
         """Numbers of the sum over heads: norms by kind, expansion."""
-        if found := read.received():
+        if found := read.terms.received(read.query):
             nothing = torch.zeros_like(found["attn_n"])
             received = torch.stack([found.get(name, nothing) for name in VARIANTS], 1)
             norm = (received @ read.kinds) / count.clamp(min=1)[:, None, None]
             share, is_share = _shares(norm)
             known = torch.stack([present * float(name in found) for name in VARIANTS], 1)
             read.add(self.of_layers, {"all_heads_norm": (norm, known), "all_heads_share": (share, known * is_share)})
-        if (expansion := read.expansion()) is not None:
+        if (expansion := read.terms.expansion()) is not None:
             read.add(self.expansion, {"expansion": self._over_tokens(expansion, read.key)})
 
     def take_ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
@@ -298,10 +335,7 @@ class Norms(CentredLens):
         if self.pairs_sample is not None:
             found = rank_correlations(self, self.pairs_sample, self.kinds)
             variables |= {name: array.variable for name, array in found.items()}
-        for name, text in DESCRIPTIONS.items():
-            if name in variables:
-                variables[name].attrs["description"] = text
-        return self.centring.mark(self.result(variables, labels))
+        return self.centring.mark(self.result(variables, labels, DESCRIPTIONS))
 
     def _mixing_extremes(self, count: xr.Variable) -> dict[str, xr.Variable]:
         both = torch.stack([self.mixing_low, self.mixing_high])
@@ -320,6 +354,46 @@ class Norms(CentredLens):
         out = {name: xr.Variable(dims, cell) for name, cell in zip(names, laid_out[:-1], strict=True)}
         tokens = xr.Variable(dims, np.nan_to_num(laid_out[-1]).astype("int64"))
         return out | {f"{name}_count": tokens for name in names}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a batch gave at one site, before means are taken."""
+
+    site: Site
+    kinds: Float[Tensor, "text token kind"]
+    query: Float[Tensor, "text query"]
+    key: Float[Tensor, "text key"]
+    terms: Terms
+    sides: tuple[Tokens, Tokens]
+    measures: dict[str, Float[Tensor, "text token"]] = field(default_factory=dict)
+    """Further mixing measures, by name."""
+    output: tuple[Float[Tensor, "text head key"], Float[Tensor, "text 1 key"]] | None = None
+    """What each token adds to the length of the output, of each head and of all."""
+
+    def alike(self) -> tuple[object, ...]:
+        """Equal for readings that can be computed together."""
+        named = {**self.terms.present(), **self.measures}
+        return *map(id, self.sides), self.output is None, tuple((name, part.shape) for name, part in named.items())
+
+
+class Readings:
+    """Readings of one batch that are alike: the texts of one site behind those of the other."""
+
+    def __init__(self, readings: Sequence[Reading]) -> None:
+        first, sites = readings[0], len(readings)
+        self.sites, self.texts = [reading.site for reading in readings], len(first.query)
+        self.kinds, self.query = first.kinds.repeat(sites, 1, 1), first.query.repeat(sites, 1)
+        self.key = first.key.repeat(sites, 1)
+        self.terms = Terms.joined([reading.terms for reading in readings])
+        self.measures = {name: torch.cat([r.measures[name] for r in readings]) for name in first.measures}
+        outputs = [reading.output for reading in readings if reading.output is not None]
+        self.output = tuple(torch.cat(parts) for parts in zip(*outputs, strict=True)) if outputs else None
+
+    def add(self, moments: Moments, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Hand the texts of each site to moments."""
+        by_site = lambda part: part.unflatten(0, (len(self.sites), -1))  # noqa: E731
+        moments.add_sites(self.sites, **{name: (by_site(v), by_site(w)) for name, (v, w) in pairs.items()})
 
 
 class _CallNorms(NamedTuple):

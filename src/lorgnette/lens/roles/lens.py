@@ -14,7 +14,7 @@ from lorgnette.attending.sweep import Measured, Wanted
 from lorgnette.attending.words import between_words
 from lorgnette.constraints import Interval, Share
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.shared import transformed_norms_of
+from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.lens.base import Lens
 from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.moments import Moments

@@ -14,7 +14,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import NotEmpty, Share
 from lorgnette.contributions.head_weights import SiteWeights
-from lorgnette.contributions.shared import transformed_norms_of
+from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.figures.finding import HALF
 from lorgnette.lens.centring import CentredLens
 from lorgnette.lens.losses import TASKS, masked, task_of, text_losses
