@@ -417,18 +417,29 @@ def test_questions_about_the_text_are_answered_below_it(opened, served):
     look(page, "the cat sat .\na dog ran\nit was not")
     page.evaluate("() => window.lorgnette.set({ layer: 0, head: 0 })")
     questions = page.locator("#questions details")
-    assert questions.count() == 3
-    for number, rows in enumerate((3, None, 3)):  # embeddings and two layers; writers; lines
+    assert questions.count() == 4
+    for number, rows in enumerate((3, None, 24, 3)):  # embeddings and two layers; writers; edges; lines
         one = questions.nth(number)
         one.locator("summary").click()
-        if number == 2:
+        if number == 3:
             one.locator("input").fill("good")
         one.locator("button").click()
         one.locator("table").wait_for()
         assert rows is None or one.locator("tbody tr").count() == rows
     found = lo.sources(SUBJECTS["gpt2"], in_lines("the cat sat .\na dog ran\nit was not", 9), " good")
-    first = questions.nth(2).locator("tbody tr").first.locator("td").first.text_content()
+    first = questions.nth(3).locator("tbody tr").first.locator("td").first.text_content()
     assert float(first.replace("−", "-")) == pytest.approx(float(found.data["drop"][0]), rel=0.01)
+    paths = questions.nth(2)
+    mine = lo.paths(SUBJECTS["gpt2"], "the cat sat .\na dog ran\nit was not")
+    assert paths.locator("svg path").count() == len(mine.edges)
+    assert paths.locator("svg text").all_text_contents()[-1] == mine.explained
+    strongest = paths.locator("tbody tr").first.locator("td").text_content()
+    assert float(strongest.replace("−", "-")) == pytest.approx(mine.edges[0].attribution, rel=0.05)  # two digits
+    heads = lo.paths(SUBJECTS["gpt2"], "the cat sat .\na dog ran\nit was not", among="heads").edges
+    paths.locator("select").select_option("heads")
+    paths.locator("button").click()
+    paths.locator("tbody tr").first.get_by_text(f"{heads[0].writer} → logits").wait_for()
+    assert paths.locator("tbody tr").count() == len(heads)
     why = questions.nth(1)
     assert why.locator("summary").text_content() == "Why does head 1.1 attend there?"
     page.evaluate("() => window.lorgnette.set({ layer: 1, head: 2, token: 3 })")
@@ -442,6 +453,6 @@ def test_questions_about_the_text_are_answered_below_it(opened, served):
     page.select_option("#model", "tiny")
     done(page)
     shown = [one.is_visible() for one in questions.all()]
-    assert shown == [False, True, False]  # a classifier has neither layers that predict words nor an answer
+    assert shown == [False, True, True, False]  # a classifier has neither layers that predict words nor an answer
     assert window.problems == []
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

@@ -214,6 +214,10 @@ def test_paths_prints_the_strongest_edges_and_draws_them(monkeypatch, tmp_path):
     assert drawing.read_text().startswith("<svg")
     said = json.loads(lorgnette("gpt2", "the cat sat", "--paths", "--said", " dog", "--json"))
     assert [row["attribution"] for row in said["edges"]] == [edge.attribution for edge in found.edges]
+    more = ("--against", "a dog ran", "--count", "5", "--among", "heads")
+    said = json.loads(lorgnette("gpt2", "the cat sat", "--paths", "--said", " dog", *more, "--json"))
+    some = lo.paths(subject, "the cat sat", target=lo.Next(" dog"), against="a dog ran", count=5, among="heads")
+    assert [row["attribution"] for row in said["edges"]] == [edge.attribution for edge in some.edges]
     for question in (("--logit-lens",), ("--layer", "2", "--head", "1", "--why", "3")):
         lorgnette("gpt2", "the cat sat", *question, "--figure", tmp_path / "one.html")
         assert "<svg" in (tmp_path / "one.html").read_text()
@@ -225,6 +229,8 @@ def test_paths_prints_the_strongest_edges_and_draws_them(monkeypatch, tmp_path):
         (("--figure", "a.svg"), "--figure goes with"),
         (("--paths", "--logit-lens"), "--logit-lens and --paths: one at a time"),
         (("--paths", "--layer", "1", "--head", "1"), "--paths goes without"),
+        (("--logit-lens", "--among", "heads"), "--against, --count and --among go with --paths"),
+        (("--paths", "--among", "layers"), "--among is all or heads"),
         (("--why", "1"), "--why goes with --layer and --head"),
     ],
 )

@@ -11,7 +11,7 @@ import lorgnette as lo
 from lorgnette.serve import Models, make_app
 from lorgnette.serve.app import Limits
 from lorgnette.serve.questions import in_lines
-from lorgnette.serve.schemas import LayersAnswer, SourcesAnswer, WhyAnswer
+from lorgnette.serve.schemas import LayersAnswer, PathsAnswer, SourcesAnswer, WhyAnswer
 
 TEXT = "the cat was not very good"
 BASE = "http://127.0.0.1:8765"
@@ -72,6 +72,25 @@ def test_why_is_the_split_of_the_score():
     assert sizes == sorted(sizes, reverse=True)
 
 
+def test_paths_are_the_strongest_edges():
+    more = {"among": "heads", "count": 6, "against": "a dog ran on it !"}
+    found = PathsAnswer.model_validate(ask("/api/paths", **more).json())
+    mine = lo.paths(SUBJECTS["gpt2"], TEXT, **more)
+    assert (found.explained, found.logit) == (mine.explained, pytest.approx(mine.value))
+    assert [edge.attribution for edge in found.edges] == pytest.approx([edge.attribution for edge in mine.edges])
+    assert [edge.way for edge in found.edges] == [edge.way for edge in mine.edges]
+    places = {(round(part.x, 6), part.y): part.name for part in found.parts}
+    assert len(places) == len(found.parts)
+    for edge, expected in zip(found.edges, mine.edges, strict=True):
+        beside = {"query": -0.008, "key": 0.008}.get(edge.way, 0.0)
+        writer, reader = (places[round(x - beside, 6), y] for x, y in ((edge.x, edge.y), (edge.x2, edge.y2)))
+        assert writer == f"{expected.writer.layer + 1}.{expected.writer.head + 1}"
+        assert reader == (found.explained if expected.reader is None else reader)
+        assert edge.label.startswith(f"{expected.writer} → ")
+        assert edge.y < edge.y2
+    assert ask("/api/look").json()["predicts"]
+
+
 def test_sources_are_the_lines_of_the_prompt():
     found = SourcesAnswer.model_validate(ask("/api/sources", text=LINES, answer="very bad").json())
     mine = lo.sources(SUBJECTS["gpt2"], in_lines(LINES, 9), " very bad")
@@ -95,6 +114,9 @@ def test_sources_are_the_lines_of_the_prompt():
         ("/api/sources", {"text": "cat\n" * 12}, "11 lines before the question; this page compares at most 9"),
         ("/api/sources", {"text": LINES, "answer": "good " * 200}, "answer: 1,000 characters"),
         ("/api/sources", {"text": LINES, "model": "classifier"}, "models that generate"),
+        ("/api/paths", {"against": "the cat"}, "must have as many tokens as the text"),
+        ("/api/paths", {"against": "cat " * 300}, "against: 1,200 characters"),
+        ("/api/paths", {"among": "none"}, "among"),
         ("/api/layers", {"generate": 30}, "generates at most 20"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +36,20 @@ WhyPair = Annotated[
 ]
 StrongestPaths = Annotated[
     bool, typer.Option("--paths", help="Print the strongest paths from the tokens to the prediction.")
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="With --paths: measure what parts write against this text, of as many tokens.",
+        show_default="the mean over the tokens of the text",
+    ),
+]
+Count = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="With --paths: this many edges.", show_default="24")
+]
+Among = Annotated[
+    str | None, typer.Option(metavar="all|heads", help="With --paths: follow heads alone.", show_default="all")
 ]
 FigureFile = Annotated[
     Path | None,
@@ -102,13 +116,16 @@ def why(subject: "Subject", example: "Example", head: tuple[str | None, int, int
     return Answer(about, "parts", found.to_dataframe(), line, lambda _: why_table(found), found.plot)
 
 
-def paths(subject: "Subject", example: "Example", target: "str | Next | None") -> Answer:
-    """--paths: the strongest edges that lead to the prediction."""
+def paths(
+    subject: "Subject", example: "Example", target: "str | Next | None", more: Mapping[str, str | int | None]
+) -> Answer:
+    """--paths: the strongest edges that lead to the prediction; `more` are the options that were given."""
     from lorgnette.explaining.paths import paths as strongest
     from lorgnette.explaining.target import class_number
 
     chosen = class_number(subject, target) if isinstance(target, str) else target
-    found = strongest(subject, example, target=chosen)
+    given: Json = {name: value for name, value in more.items() if value is not None}
+    found = strongest(subject, example, target=chosen, **given)
     about: Json = {"explained": found.explained, "logit": found.value}
     line = f"explained: {found.explained} (logit {found.value:.3f})"
     return Answer(about, "edges", found.to_dataframe(), line, lambda _: path_table(found), found.plot)

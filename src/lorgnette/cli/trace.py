@@ -96,6 +96,9 @@ def trace(
     logit_lens: questions.LogitLens = False,
     why: questions.WhyPair = None,
     paths: questions.StrongestPaths = False,
+    against: questions.Against = None,
+    count: questions.Count = None,
+    among: questions.Among = None,
     figure: questions.FigureFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all weights as JSON.")] = False,
     *,
@@ -124,6 +127,7 @@ def trace(
       lorgnette trace ./my-language-model "Paris is in" --logit-lens
       lorgnette trace ./my-language-model "Paris is in" --layer 3 --head 7 --why 3,1
       lorgnette trace ./my-language-model "Paris is in" --paths --said " France" --figure paths.svg
+      lorgnette trace ./my-language-model "Paris is in" --paths --against "Rome is in" --among heads --count 12
       lorgnette trace ./my-language-model "Paris is in" --explain attnlrp --said " France" --instead-of " Italy"
       lorgnette trace ./my-language-model "Who wrote Faust?" --chat --generate 40 --html faust.html
     """
@@ -138,6 +142,10 @@ def trace(
     asked = [flag for flag, on in (("--logit-lens", logit_lens), ("--why", why is not None), ("--paths", paths)) if on]
     if len(asked) > 1:
         raise typer.BadParameter(f"{' and '.join(asked)}: one at a time.")
+    if among not in (None, "all", "heads"):
+        raise typer.BadParameter(f"--among is all or heads. Got {among!r} instead.")
+    if (against, count, among) != (None, None, None) and not paths:
+        raise typer.BadParameter("--against, --count and --among go with --paths.")
     located = layer is not None and head is not None
     drawn = figure is not None and image is not None and not asked
     if query is not None and not (drawn and located):
@@ -170,7 +178,8 @@ def trace(
         if why is not None and layer is not None and head is not None:
             answer = questions.why(subject, example, (stack, layer, head), why)
         else:
-            answer = questions.paths(subject, example, wanted) if paths else questions.layers(subject, example)
+            more = {"against": against, "count": count, "among": among}
+            answer = questions.paths(subject, example, wanted, more) if paths else questions.layers(subject, example)
         answer.show(subject, example, figure, as_json=as_json)
         return
     if html is not None:

@@ -16,6 +16,7 @@ from lorgnette.explaining.stream import Writer
 from lorgnette.explaining.target import Target, explained, named
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.subject.trace import translated
+from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 from lorgnette.types import Json
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from lorgnette.figures.plot import Plot
 
+Among = Literal["all", "heads"]
+"""Whose edges are followed."""
 _COLOURS = {"raises it": "#0072b2", "lowers it": "#d55e00"}
 _DASHES = {"query": [6, 3], "key": [2, 3], "value": [1, 0], "feed_forward": [1, 0], "logits": [1, 0]}
 _ASIDE = {"query": -0.008, "key": 0.008}
@@ -85,22 +88,11 @@ class Paths(Facts):
 
         from lorgnette.figures.plot import Plot
 
-        places = self._places()
-        most = max((abs(edge.attribution) for edge in self.edges), default=1.0) or 1.0
-        lines: list[Json] = []
-        for edge in self.edges:
-            (x, y), (x2, y2) = places[edge.writer], places[edge.reader]
-            aside = _ASIDE.get(edge.way, 0.0)
-            lines.append({
-                "x": x + aside, "y": y, "x2": x2 + aside, "y2": y2, "way": edge.way,
-                "size": abs(edge.attribution) / most,
-                "effect": "raises it" if edge.attribution > 0 else "lowers it",
-                "label": f"{edge.writer} → {_reader(edge)}: {edge.attribution:+.3g}",
-            })  # fmt: skip
-        nodes: list[Json] = [
-            {"x": x, "y": y, "name": f"{self.explained}" if part is None else _short(part)}
-            for part, (x, y) in places.items()
-        ]
+        nodes, lines = self.drawn()
+        most = max((abs(line["attribution"]) for line in lines), default=1.0) or 1.0
+        for line in lines:
+            line["size"] = abs(line["attribution"]) / most
+            line["effect"] = "raises it" if line["attribution"] > 0 else "lowers it"
         x = alt.X(field="x", type="quantitative", axis=None, scale=alt.Scale(padding=30))
         y = alt.Y(field="y", type="quantitative", axis=None, scale=alt.Scale(padding=14))
         base = alt.Chart(alt.Data(values=lines), width=520, height=440).mark_rule(opacity=0.75)
@@ -121,6 +113,23 @@ class Paths(Facts):
         dots = points.mark_point(filled=True, size=340, color="white", opacity=1.0)
         names = points.mark_text(fontSize=10).encode(text=alt.Text(field="name", type="nominal"))
         return Plot(alt.layer(*rules, dots, names), f"The strongest paths to {self.explained}")
+
+    def drawn(self) -> tuple[list[Json], list[Json]]:
+        """Parts and edges as they are drawn: x from 0 to 1, y upwards by one for each level."""
+        places = self._places()
+        lines: list[Json] = []
+        for edge in self.edges:
+            (x, y), (x2, y2) = places[edge.writer], places[edge.reader]
+            aside = _ASIDE.get(edge.way, 0.0)
+            lines.append({
+                "x": x + aside, "y": y, "x2": x2 + aside, "y2": y2, "way": edge.way, "attribution": edge.attribution,
+                "label": f"{edge.writer} → {_reader(edge)}: {edge.attribution:+.3g}",
+            })  # fmt: skip
+        nodes: list[Json] = [
+            {"x": x, "y": y, "name": f"{self.explained}" if part is None else _short(part)}
+            for part, (x, y) in places.items()
+        ]
+        return nodes, lines
 
     def _places(self) -> dict[Writer | None, tuple[float, float]]:
         """Where each part is drawn: layers upwards, the parts of one level side by side."""
@@ -144,7 +153,7 @@ def paths(
     target: Target = None,
     against: str | None = None,
     count: int = 24,
-    among: Literal["all", "heads"] = "all",
+    among: Among = "all",
 ) -> Paths:
     """The strongest paths to what a model predicts for one text, by edge attribution.
 
@@ -159,13 +168,21 @@ def paths(
     What it does not tell you: what taking an edge away would do, where a softmax is saturated. It is first order.
     """
     refuse_no_subject(subject, "paths")
+    example = text if isinstance(text, Example) else subject.example(text)
+    batch = subject.encode([translated(subject, example)])
+    return strongest_paths(subject, batch, target=target, against=against, count=count, among=among)
+
+
+def strongest_paths(
+    subject: Subject, batch: Batch, *, target: Target = None, against: str | None = None, count: int = 24,
+    among: Among = "all",
+) -> Paths:  # fmt: skip
+    """The same for a text that is tokenised already: the only one of the batch."""
     check(against, str | None, "against, the text to compare with,")
     if against is not None and not against.strip():
         raise UserError("against, the text to compare with, is empty.")
     check(count, Annotated[int, Interval(1, 100_000)], "count")
-    check(among, Literal["all", "heads"], "among")
-    example = text if isinstance(text, Example) else subject.example(text)
-    batch = subject.encode([translated(subject, example)])
+    check(among, Among, "among")
     names: list[str] = []
 
     def choose(logits: Tensor) -> Goal:

@@ -19,7 +19,7 @@ from lorgnette.reporting.views.gather import METHODS, document_of, knocked_out, 
 from lorgnette.serve import schemas
 from lorgnette.serve.guard import COOKIE, LARGEST_BODY, Access, Guard
 from lorgnette.serve.models import Models
-from lorgnette.serve.questions import has_layers, in_lines, layers_of, sources_of, why_of
+from lorgnette.serve.questions import has_layers, has_prediction, in_lines, layers_of, paths_of, sources_of, why_of
 from lorgnette.serve.work import AnswerCache, Busy, Desk, WorkingThread, as_json
 from lorgnette.subject import Subject
 from lorgnette.subject.generation import can_generate, traced
@@ -74,7 +74,7 @@ class Limits:
     """Texts that are longer than the model takes are cut, and the page says so; else they are refused."""
 
     def check(self, question: "Asked") -> None:
-        for name in ("text", "pair", "target", "answer"):
+        for name in ("text", "pair", "target", "answer", "against"):
             text = getattr(question, name, None)
             if text is not None and len(text) > self.text:
                 raise UserError(f"{name}: {len(text):,} characters; this page takes {self.text:,}. Shorten it.")
@@ -235,6 +235,10 @@ def _questions(app: FastAPI, page: Page) -> None:
     async def why(question: schemas.WhyQuestion, request: Request) -> Response:
         return await page.answer("why", question, request, why_of)
 
+    @app.post("/api/paths", response_model=schemas.PathsAnswer, summary="The strongest paths to the prediction")
+    async def paths(question: schemas.PathsQuestion, request: Request) -> Response:
+        return await page.answer("paths", question, request, paths_of)
+
     @app.post("/api/sources", response_model=schemas.SourcesAnswer, summary="Which lines of a prompt the answer used")
     async def sources(question: schemas.SourcesQuestion, request: Request) -> Response:
         return await page.answer("sources", question, request, sources_of)
@@ -243,7 +247,8 @@ def _questions(app: FastAPI, page: Page) -> None:
 def _looked(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
     document = document_of(trace, methods=question.methods, without=question.off, target=question.explained)
-    can = {"generates": can_generate(subject), "layered": has_layers(subject), "sees": subject.processor is not None}
+    can = {"generates": can_generate(subject), "layered": has_layers(subject), "predicts": has_prediction(subject)}
+    can["sees"] = subject.processor is not None
     return {**document, **can}
 
 

@@ -1,9 +1,12 @@
-// Questions about the text that is shown: what each layer predicts, why a head attends, which lines an answer used.
+// Questions about the text that is shown: what each layer predicts, why a head attends, by which paths, from which lines.
 
 import { element } from "./numbers.js";
+import { SvgPen, fitted } from "./pen.js";
 import { headName, number, percent, shown } from "./words.js";
 
 const WRITERS = 12; // rows of the table of a score; the others are one row
+const WIDE = 640, LEVEL = 58, MARGIN = 60; // the drawing of paths
+const DASHES = { query: [6, 3], key: [2, 3] };
 const cells = (row, name = "td", more = {}) => row.map((cell) => element(name, more, ...[cell].flat()));
 
 /** One question: a summary that opens it, what it takes, a button, and the place of its answer. */
@@ -27,19 +30,23 @@ export class Questions {
     this.query = element("select", {});
     this.key = element("select", {});
     this.said = element("input", { type: "text", class: "live-wide", placeholder: "the model's own" });
+    this.among = element("select", {}, element("option", { value: "all" }, "all parts"), element("option", { value: "heads" }, "heads alone"));
+    this.against = element("input", { type: "text", class: "live-wide", placeholder: "the mean over its tokens" });
     const field = (name, made) => element("label", {}, `${name} `, made);
     this.layers = new Question("What would each layer predict?", "The final norm and the output head, applied to the residual stream after each layer (logit lens).", [], () => this.ask(this.layers, "/api/layers", {}, showLayers));
     this.why = new Question("", "The score of a query and a key, split by what wrote them to the residual stream: how much each part adds beyond the mean of the keys that the query may see.", [field("from", this.query), field("to", this.key)], () => this.askWhy());
+    this.paths = new Question("By which paths does the prediction come about?", "The strongest edges that lead to the output: how much of its logit comes through each of them, to first order.", [field("among", this.among), field("compared with", this.against)], () => this.askPaths());
     this.lines = new Question("Which lines of the prompt did the answer use?", "Each line of the text is masked out in every layer, and then left as the only one; the last line asks.", [field("Answer", this.said)], () => this.askLines());
-    root.append(this.layers.root, this.why.root, this.lines.root);
+    root.append(this.layers.root, this.why.root, this.paths.root, this.lines.root);
   }
 
   /** A new answer of the first model: its tokens, and what it can be asked. */
   show(seat, doc) {
     this.seat = seat;
     this.root.hidden = false;
-    for (const each of [this.layers, this.why, this.lines]) each.clear();
+    for (const each of [this.layers, this.why, this.paths, this.lines]) each.clear();
     this.layers.root.hidden = !doc.layered;
+    this.paths.root.hidden = !doc.predicts;
     this.lines.root.hidden = !doc.generates;
     this.place = "";
     this.moved(seat.viewer.state);
@@ -79,6 +86,10 @@ export class Questions {
   askWhy() {
     const key = this.key.value === "" ? null : Number(this.key.value);
     return this.ask(this.why, "/api/why", { head: this.place, query: Number(this.query.value), key }, showWhy);
+  }
+
+  askPaths() {
+    return this.ask(this.paths, "/api/paths", { among: this.among.value, against: this.against.value.trim() || null }, showPaths);
   }
 
   askLines() {
@@ -122,6 +133,31 @@ function showWhy({ head, query, key, score, beyond, weight, parts }) {
   rows.push(element("tr", { class: "live-sum" }, element("th", { scope: "row" }, "together"), ...cells([number(beyond), number(beyond)])));
   const caption = `${head} from ${shown(query)} to ${shown(key)}: weight ${percent(weight)}, score ${number(score)}, ${number(beyond)} beyond the mean of the row.`;
   return [table(caption, ["written by", "into the query", "into the key"], rows)];
+}
+
+/** Parts by level, the output on top; edges into queries are dashed, those into keys dotted. */
+function showPaths({ explained, logit, parts, edges }) {
+  const colour = (name) => `var(--${name})`; // of the page, light or dark
+  const top = Math.max(...parts.map((part) => part.y)), most = Math.max(...edges.map((edge) => Math.abs(edge.attribution)));
+  const at = (x, y) => [MARGIN + x * (WIDE - 2 * MARGIN), 20 + (top - y) * LEVEL];
+  const pen = new SvgPen(WIDE, 40 + top * LEVEL, colour("paper"));
+  for (const edge of edges) {
+    const share = Math.abs(edge.attribution) / most;
+    pen.path([...at(edge.x, edge.y), ...at(edge.x2, edge.y2)], { stroke: colour(edge.attribution < 0 ? "other" : "accent"), line: 0.6 + 4.4 * share, alpha: 0.75, dash: DASHES[edge.way] });
+    const title = document.createElementNS(pen.root.namespaceURI, "title");
+    title.textContent = edge.label;
+    pen.root.lastChild.append(title);
+  }
+  for (const part of parts) {
+    const [x, y] = at(part.x, part.y), name = fitted(shown(part.name), 2 * MARGIN, { size: 11 });
+    pen.rect(x - name.length * 3.2 - 3, y - 8, name.length * 6.4 + 6, 16, { fill: colour("paper"), radius: 3 });
+    pen.text(name, x, y, { size: 11, fill: colour("ink"), align: "center" });
+  }
+  pen.set(pen.root, { role: "img", "aria-label": `The strongest paths to ${explained}` });
+  const rows = edges.map((edge) => element("tr", {}, element("th", { scope: "row" }, edge.label.slice(0, edge.label.lastIndexOf(": "))), bar(edge.attribution, most)));
+  const caption = `${shown(explained)}: logit ${number(logit)}. Line widths and bars: how much of it each edge gives.`;
+  const about = "First order: where a softmax is saturated, taking the edge away does something else. Dashed lines lead into queries, dotted ones into keys.";
+  return [element("div", { class: "live-scroll" }, pen.root), table(caption, ["edge", "attribution"], rows), element("p", { class: "live-note" }, about)];
 }
 
 const sum = (parts, name) => parts.reduce((all, part) => all + part[name], 0);

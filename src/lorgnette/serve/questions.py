@@ -1,11 +1,13 @@
-"""Questions of the live page: what each layer predicts, why a head attends, which lines an answer used."""
+"""Questions of the live page: what each layer predicts, why a head attends, the strongest paths, and the lines used."""
 
 from typing import TYPE_CHECKING
 
 from lorgnette.errors import UserError
 from lorgnette.explaining.logit_lens import layer_predictions
 from lorgnette.explaining.output_head import OutputHead
+from lorgnette.explaining.paths import strongest_paths
 from lorgnette.explaining.sources.measuring import sources
+from lorgnette.explaining.target import require_head
 from lorgnette.explaining.why import split_score
 from lorgnette.serve import schemas
 from lorgnette.subject import Subject
@@ -21,6 +23,15 @@ def has_layers(subject: Subject) -> bool:
     """Whether what follows the last layer can be applied to every layer."""
     try:
         OutputHead(subject)
+    except UserError:
+        return False
+    return True
+
+
+def has_prediction(subject: Subject) -> bool:
+    """Whether there are logits that paths could lead to."""
+    try:
+        require_head(subject)
     except UserError:
         return False
     return True
@@ -73,6 +84,14 @@ def why_of(subject: Subject, example: Example, question: schemas.WhyQuestion, li
             for row in frame.loc[order].to_dict("records")
         ],
     }
+
+
+def paths_of(subject: Subject, example: Example, question: schemas.PathsQuestion, limits: "Limits") -> Json:
+    """The strongest paths to what the model predicts for the text, with what it generated."""
+    trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
+    found = strongest_paths(subject, trace.batch, against=question.against, count=question.count, among=question.among)
+    parts, edges = found.drawn()
+    return {"explained": found.explained, "logit": found.value, "parts": parts, "edges": edges}
 
 
 def sources_of(subject: Subject, example: Example, question: schemas.SourcesQuestion, limits: "Limits") -> Json:

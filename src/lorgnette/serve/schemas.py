@@ -8,6 +8,7 @@ LONGEST_TEXT = 10_000
 MOST_METHODS = 6
 MOST_GENERATED = 500
 MOST_HEADS = 400
+MOST_EDGES = 200
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TEXT)]
 HeadName = Annotated[str, StringConstraints(pattern=r"^[a-z]+\.[1-9][0-9]{0,3}\.[1-9][0-9]{0,3}$")]
@@ -60,6 +61,16 @@ class WhyQuestion(ShownText):
     key: int | None = Field(None, ge=0, description="That of the key; if omitted, the key with the largest weight.")
 
 
+class PathsQuestion(ShownText):
+    """A text whose prediction is followed down to what it was made of."""
+
+    among: Literal["all", "heads"] = Field("all", description="Whose edges are followed.")
+    against: Text | None = Field(
+        None, description="A text of as many tokens to compare with; if omitted, the mean over the tokens of the text."
+    )
+    count: int = Field(24, ge=1, le=MOST_EDGES, description="Number of edges.")
+
+
 class SourcesQuestion(Strict):
     """A prompt whose lines are compared: the last line asks."""
 
@@ -96,6 +107,35 @@ class WhyAnswer(Strict):
     beyond: float = Field(description="The score minus its mean over the keys that the query may see.")
     weight: float
     parts: list[WhyPart] = Field(description="All parts, the largest first; each column sums to `beyond`.")
+
+
+class PathPart(Strict):
+    """One part of the model, and where it is drawn."""
+
+    name: str
+    x: float = Field(description="From 0 to 1.")
+    y: float = Field(description="The level: the output has the highest.")
+
+
+class PathEdge(Strict):
+    """One edge: from a part that writes, into one that reads."""
+
+    x: float
+    y: float
+    x2: float
+    y2: float
+    way: Literal["query", "key", "value", "feed_forward", "logits"] = Field(description="What it is read by.")
+    attribution: float = Field(description="Its effect on the logit, to first order.")
+    label: str
+
+
+class PathsAnswer(Strict):
+    """The strongest paths to what the model predicts."""
+
+    explained: str
+    logit: float
+    parts: list[PathPart]
+    edges: list[PathEdge] = Field(description="In the order in which they were found: from the output downwards.")
 
 
 class SourcePart(Strict):
@@ -216,6 +256,7 @@ class Document(Strict):
     cut: bool = Field(description="Whether the text was truncated to the model's maximum length.")
     generates: bool = Field(description="Whether the model can continue a text: `generate` is for such models only.")
     layered: bool = Field(description="Whether each layer can be asked for its prediction: `/api/layers`.")
+    predicts: bool = Field(description="Whether its prediction can be followed: `/api/paths`.")
     sees: bool = Field(description="Whether the model takes pictures: `image` is for such models only.")
     generated: dict[str, object] | None = Field(
         None, description="The text that a language model generated, and the settings."
