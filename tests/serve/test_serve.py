@@ -274,7 +274,7 @@ def test_beyond_loopback_a_token_is_needed():
 
 def test_the_description_is_complete():
     description = ask(page(), "GET", "/openapi.json").json()
-    names = ("enter", "state", "corpus", "look", "without", "layers", "why", "sources")
+    names = ("enter", "state", "corpus", "look", "without", "layers", "why", "paths", "sources")
     assert set(description["paths"]) == {f"/api/{name}" for name in names}
     answer = description["paths"]["/api/look"]["post"]["responses"]
     assert answer["200"]["content"]["application/json"]["schema"]["$ref"].endswith("Document")
