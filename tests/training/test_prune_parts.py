@@ -18,6 +18,7 @@ from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.families import anatomy_of
 from lorgnette.models.families.layers import LAYER, UNITS, layers_of
+from lorgnette.models.pruned.stock import stock_model
 from lorgnette.training.distilling import TEMPERATURE, Teacher, distance
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.gates.hard_concrete import probability_open
@@ -27,14 +28,14 @@ from lorgnette.training.pruning import budget, scores, speed
 from lorgnette.training.pruning import prune as pruning
 from lorgnette.training.pruning.budget import equal_sizes
 from lorgnette.training.pruning.compared import NOUNS, tuned_notes
-from lorgnette.training.pruning.controls import Rates, apart
+from lorgnette.training.pruning.controls import Rates, apart, measure_controls
 from lorgnette.training.pruning.parts import parts_of, why_all_stay
 from lorgnette.training.pruning.prune import prune
 from lorgnette.training.pruning.removal import remove_parts
 from lorgnette.training.pruning.score import Score, score
 from lorgnette.training.pruning.scores import by_importance, by_kind, importance, layer_order, layers_to_go
 from lorgnette.training.pruning.sentences import kind_lines
-from lorgnette.training.pruning.settings import PruningSettings, size_of
+from lorgnette.training.pruning.settings import KINDS, PruningSettings, size_of
 from lorgnette.training.pruning.sweep import curve
 
 VIT = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16, "image_size": 8,
@@ -468,7 +469,7 @@ def test_wrong_budgets_are_told_before_anything_is_read(changes, said, tmp_path)
         ({"speed": 500.0}, "`speed` 500 cannot be reached: .* times as fast here"),
         ({"keep": 0.2, "only": ("layers",)}, r"only layers may go"),
         ({"keep": 0.2, "only": ("heads",)}, "2 heads cannot|cannot be in 2 layers|no head is left"),
-        ({"keep": 0.5, "uniform": True}, "--uniform is for models that transformers knows by itself"),
+        ({"keep": 0.5, "format": "stock"}, "--format stock is for models that transformers knows by itself"),
     ],
 )
 def test_budgets_that_cannot_be_reached(base, tmp_path, changes, said, monkeypatch):  # noqa: F811
@@ -664,23 +665,48 @@ def test_sizes():
     assert [size_of(said) for said in ("60MB", "1.5 kb", "2GB", "7B")] == [60_000_000, 1500, 2_000_000_000, 7]
 
 
-def test_equal_sizes_are_equal():
-    model = made("bert-classifier")
-    parts = parts_of(model, only=("units", "layers"))
+@pytest.mark.parametrize(("family", "only"), [("bert-classifier", ("units", "layers")), ("llama", KINDS)])
+def test_equal_sizes_are_equal(family, only):
+    model = made(family, torch.float32)
+    parts = parts_of(model, only=only)
     scores = torch.rand(len(parts.price), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    fewer_heads = False
     for share in (0.9, 0.7, 0.5):
         kept = equal_sizes(parts, scores, share * parts.whole)
-        left = {
-            len(units)
-            for site, units in kept.items()
-            if site.kind == UNITS and kept[Site(site.stack, LAYER, site.layer)]
-        }
-        assert len(left) == 1
+        for kind in {site.kind for site in kept} - {LAYER}:
+            stays = [site for site in kept if site.kind == kind and kept[Site(site.stack, LAYER, site.layer)]]
+            assert len({len(kept[site]) for site in stays}) == 1
+            for site in stays:  # the best of this layer; heads with the best of their group
+                least = scores[parts.together][parts.place[site]]
+                inside = parts.here(kept)[parts.place[site]]
+                assert inside.all() or least[inside].min() >= least[~inside].max()
+                fewer_heads |= kind == "self" and not bool(inside.all())
         assert float(parts.cost(parts.here(kept).double())) <= share * parts.whole
+        small = remove_parts(model, kept)
+        assert stock_model(small).num_parameters() == size(small)
+    assert fewer_heads == ("heads" in only)
 
 
-def test_equal_sizes_open_in_transformers(tmp_path):
-    """--uniform: an ordinary checkpoint, as small as the pruned model."""
+def test_equal_sizes_of_our_own_classifier(base, tmp_path):  # noqa: F811
+    done = prune(settings(base, tmp_path / "out", keep=0.6, uniform=True, method="importance", settle=0))
+    config = json.loads((done.folder / "config.json").read_text())
+    assert config["model_type"] == "lorgnette-classifier"
+    assert "kept_units" not in config
+    assert size(lo.load(str(done.folder)).model) == done.record["parameters"]["after"]
+    said = (done.folder / "README.md").read_text()
+    assert 'lorgnette.load("out")' in said
+    assert "transformers import" not in said
+
+
+def test_equal_sizes_open_in_transformers(tmp_path, monkeypatch):
+    """--uniform: an ordinary checkpoint, as small as the pruned model. The choice without it may take heads, too."""
+    seen = {}
+
+    def measured(work, whole, parts, kept, other, free=None):
+        seen.update(kept=kept, free=free)
+        return measure_controls(work, whole, parts, kept, other, free)
+
+    monkeypatch.setattr(pruning, "measure_controls", measured)
     from tiny import tiny_model
 
     from lorgnette.training import TrainingSettings, train
@@ -697,4 +723,6 @@ def test_equal_sizes_open_in_transformers(tmp_path):
     assert type(opened).__name__ == "BertForSequenceClassification"
     assert size(opened) == done.record["parameters"]["after"] < done.record["parameters"]["before"]
     assert 0 <= done.record["controls"]["free"] <= 1
+    assert set(done.record["heads"]["after"]["encoder"]) <= {0, 4}
+    assert [[site.kind == "self" for site in seen[name]].count(True) for name in ("kept", "free")] == [0, 3]
     assert "transformers import" in (done.folder / "README.md").read_text()

@@ -180,6 +180,26 @@ def test_equal_sizes_need_no_zeros(family):
     assert stock_model(small).num_parameters() == small.num_parameters() < model.num_parameters()
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "gpt-oss"])
+def test_equal_heads_need_no_zeros_where_the_config_has_their_size(family, tmp_path):
+    """Whole groups, another one in each layer, and a layer less: an ordinary checkpoint that is as small."""
+    model = made(family, torch.float32)
+    kept = {Site("decoder", "self", 0): [0, 1], Site("decoder", "self", 1): [2, 3], Site("decoder", LAYER, 2): []}
+    small = remove_parts(model, kept)
+    stock = stock_model(small)
+    assert stock.num_parameters() == small.num_parameters() < model.num_parameters()
+    assert (stock.config.num_attention_heads, stock.config.num_key_value_heads) == (2, 1)
+    stock.save_pretrained(tmp_path)
+    opened = type(model).from_pretrained(tmp_path).eval()
+    batch = inputs(model)
+    near(logits(opened, batch), logits(small, batch), model, batch, 1e-5)
+    assert torch.equal(generated(opened, inputs(model, (7,))), generated(small, inputs(model, (7,))))
+    uneven = stock_model(remove_parts(model, {**kept, Site("decoder", "self", 0): [0, 2, 3]}))
+    assert uneven.config.num_attention_heads == 4, "with zeros"
+    near(logits(uneven, batch), logits(remove_parts(model, {**kept, Site("decoder", "self", 0): [0, 2, 3]}), batch),
+         model, batch, 1e-5)  # fmt: skip
+
+
 def test_lenses_and_checks_see_what_is_left():
     whole = subject("bert")
     small = lo.Subject(remove_parts(whole.model, {Site("encoder", LAYER, 1): []}), whole.tokenizer)

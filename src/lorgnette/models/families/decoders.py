@@ -37,6 +37,7 @@ LLAMA = Family(
     ("llama", "qwen2", "qwen3", "mistral", "gemma"),
     (Stack("decoder", "", "layers", (_LLAMA,), feed_forward=_GLU),),
     cut=_GROUPED,
+    head_size="head_dim",
 )
 
 GPT_OSS = replace(
@@ -53,6 +54,7 @@ GEMMA2 = Family(
     ("gemma2", "gemma3_text"),
     (Stack("decoder", "", "layers", (_GEMMA2,), feed_forward=_GLU),),
     cut=_GROUPED,
+    head_size="head_dim",
 )
 
 

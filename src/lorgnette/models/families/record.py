@@ -134,6 +134,8 @@ class Family:
     """why a config of the family cannot be watched exactly, if it cannot"""
     cut: Cut | None = None
     """None: heads cannot be removed"""
+    head_size: str | None = None
+    """what the config calls the width of a head, where it may have any number of heads of that width"""
     stays: Mapping[str, str] = field(default_factory=dict)
     """why heads, units or layers cannot be removed, where they cannot"""
 

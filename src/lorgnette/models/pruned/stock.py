@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lorgnette.models.families import family_of, record_of
+from lorgnette.models.anatomy import AttentionSite
+from lorgnette.models.families import anatomy_of, family_of, record_of
 from lorgnette.models.families.layers import layers_of, modules_of
 from lorgnette.models.families.reading import HeadsKept, submodule
 from lorgnette.models.families.record import Stack
+from lorgnette.models.grouping import Regrouped
 from lorgnette.models.pruned.checkpoint import TABLES, kept_layers, kept_units
 from lorgnette.models.pruned.slicing import slice_heads
 from lorgnette.models.pruned.units import slice_units
@@ -22,7 +24,8 @@ def stock_model(pruned: PreTrainedModel) -> PreTrainedModel:
     """The same function as an ordinary model of the family.
 
     Layers that were removed are not there, and the others are numbered anew. Every feed-forward part has as many units
-    as the largest that is left. All heads are in their places, and those that were removed have only zeros.
+    as the largest that is left. All heads are in their places, and those that were removed have only zeros; where every
+    layer has as many heads left, and the config may say so, only these are there.
 
     Every number of an ordinary model is replaced by its own address, and that model is pruned alike: what is left says
     where each number of the pruned model belongs.
@@ -84,7 +87,33 @@ def _sizes(pruned: PreTrainedModel) -> Json:
         if stack.feed_forward is not None and stack.feed_forward.size is not None and units.get(stack.name):
             name = stack.feed_forward.size
             out[name] = max(1, out.get(name, 1), *units[stack.name])
+    if (equal := _equal_heads(pruned)) is not None:
+        family = family_of(pruned)
+        assert family.head_size is not None
+        site = anatomy_of(pruned).sites[0]
+        out |= {next(name for name in family.heads if hasattr(pruned.config, name)): equal[0]}
+        out |= {"num_key_value_heads": equal[1], family.head_size: head_size(site)}
     return out
+
+
+def _equal_heads(pruned: PreTrainedModel) -> tuple[int, int] | None:
+    """The heads and groups of every layer, if they are equal and fewer than there were; None if zeros must stand in."""
+    if family_of(pruned).head_size is None:
+        return None
+    sites = anatomy_of(pruned).sites
+    sizes = {(each.heads, each.groups) for each in sites}
+    layers = sum(map(len, kept_layers(pruned).values()))
+    ragged = any(isinstance(module, Regrouped) for module in pruned.modules())
+    if len(sizes) != 1 or len(sites) != layers or ragged or sites[0].heads == sites[0].total:
+        return None
+    return next(iter(sizes))
+
+
+def head_size(site: AttentionSite) -> int:
+    """How wide a head's part of the output projection's input is."""
+    output = site.output
+    assert isinstance(output, nn.Linear)
+    return output.in_features // site.heads
 
 
 def _stacks(model: PreTrainedModel) -> Iterator[tuple[Stack, list[nn.Module]]]:
@@ -107,6 +136,8 @@ def _slice_alike(addresses: PreTrainedModel, pruned: PreTrainedModel) -> None:
             if part is not None
         },
     )
+    if _equal_heads(pruned) is not None:
+        return
     heads: HeadsKept = {
         name: [layers[number] for number in numbers["decoder" if name == "cross" else name]]
         for name, layers in (pruned.config.kept_heads or {}).items()

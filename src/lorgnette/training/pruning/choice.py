@@ -67,6 +67,11 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
             with _precision(work, whole):
                 scores = by_importance(model, gates, ready, empty=settings.allow_empty, texts=texts)
         kept, free = _measured(work, scores, model, whole, budget, batch)
+        if budget.free is not None:  # over heads too, which have no score yet
+            both = PartGates(budget.free, budget.limit, steps=1, temperature=settings.temperature).to(whole.device)
+            with _precision(work, whole):
+                scores = by_importance(whole, both, ready, empty=settings.allow_empty, texts=texts)
+            free = budget.free.best(scores, budget.limit, empty=settings.allow_empty)
         with written_whole(file) as partial:
             partial.write_text(json.dumps({"kept": [_plain(each) for each in (kept, free)]}), encoding="utf-8")
     own = gates if settings.method == "gates" else None

@@ -37,6 +37,7 @@ from lorgnette.training.pruning.refusals import (
     refuse_format,
     refuse_language_model,
     refuse_settings,
+    transformers_knows,
 )
 from lorgnette.training.pruning.removal import count_heads, fresh, plain_copy, remove_parts, unwrap
 from lorgnette.training.pruning.runtimes import runtimes
@@ -316,7 +317,8 @@ def _write(work: Work, whole: PreTrainedModel, model: PreTrainedModel, gates: He
         if gates is not None:
             gates.save(partial)
         record["times"] = _times(work, whole, model, partial / ONNX if settings.onnx else None)
-        said = readme(record, folder, form=settings.saved_as, onnx=settings.onnx)
+        form = settings.saved_as if settings.saved_as == "pruned" or transformers_knows(saved) else "own"
+        said = readme(record, folder, form=form, onnx=settings.onnx)
         (partial / README).write_text(said, encoding="utf-8")
         (partial / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     shutil.rmtree(work.root, ignore_errors=True)

@@ -54,13 +54,16 @@ def refuse_family(settings: PruningSettings) -> None:
 
 
 def refuse_format(settings: PruningSettings, whole: PreTrainedModel) -> None:
-    known = any(base.__module__.startswith("transformers.models.") for base in type(whole).__mro__)
-    if settings.saved_as == "stock" and not known:
-        asked = "--uniform" if settings.uniform else "--format stock"
+    if settings.saved_as == "stock" and not settings.uniform and not transformers_knows(whole):
         raise UserError(
-            f"{asked} is for models that transformers knows by itself; {type(whole).__name__} needs Lorgnette whatever "
-            "its size: leave it out."
+            f"--format stock is for models that transformers knows by itself; {type(whole).__name__} needs Lorgnette "
+            "whatever its size: leave it out."
         )
+
+
+def transformers_knows(model: PreTrainedModel) -> bool:
+    """Whether transformers alone opens the model or, if it is pruned, one like it."""
+    return any(base.__module__.startswith("transformers.models.") for base in type(model).__mro__)
 
 
 def refuse_count(settings: PruningSettings, whole: PreTrainedModel, heads: Mapping[Site, Sequence[int]]) -> None:

@@ -127,6 +127,11 @@ model type. With Lorgnette installed:
 or `lorgnette.load("{folder}")`. The folder holds no code. `lorgnette prune --format stock` writes a checkpoint that
 transformers opens by itself.
 """,
+    "own": """An ordinary classifier of Lorgnette, whose layers have equal sizes:
+
+    import lorgnette
+    subject = lorgnette.load("{folder}")
+""",
     "stock": """An ordinary checkpoint of its family. Removed layers are not in it, every layer has as many feed-forward
 units as the largest, and the heads that were removed are zeros.
 

@@ -101,7 +101,7 @@ class PruningSettings(TrainingSettings):
     ] = None
     uniform: Annotated[
         bool,
-        Shown(_BUDGET, "Equal sizes in all layers, saved as an ordinary checkpoint (heads stay)."),
+        Shown(_BUDGET, "Equal sizes in all layers, saved as an ordinary checkpoint (heads stay in most families)."),
     ] = False
     method: Annotated[
         Annotated[str, OneOf(("gates", "importance", "agreement"))],
@@ -218,10 +218,8 @@ class PruningSettings(TrainingSettings):
             raise UserError("Without a budget only heads go: set `keep`, `size` or `speed`, or omit `only`.")
         if self.method == "agreement" and not self.counts_heads:
             raise UserError("The method 'agreement' ranks heads: set `only` to heads and `keep` to a share of them.")
-        if self.uniform and self.counts_heads:
+        if self.uniform and (self.counts_heads or (self.only is not None and tuple(self.only) == ("heads",))):
             raise UserError("`uniform` makes layers equal in units, but only heads are to go: omit `only`.")
-        if self.uniform and self.only is not None and "units" not in self.only and "layers" not in self.only:
-            raise UserError("`uniform` leaves the heads as they are: let units or layers go.")
 
     def _refuse_idle(self) -> None:
         """Refuse options that would change nothing."""
@@ -266,10 +264,7 @@ class PruningSettings(TrainingSettings):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of part that may be removed."""
-        kinds = KINDS if self.only is None else tuple(self.only)
-        if self.uniform:
-            kinds = tuple(kind for kind in kinds if kind != "heads")
-        return kinds
+        return KINDS if self.only is None else tuple(self.only)
 
     @property
     def saved_as(self) -> str:
