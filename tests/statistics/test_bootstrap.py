@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from lorgnette.errors import UserError
 from lorgnette.lens.patching.lens import ratio_of_sums
 from lorgnette.statistics.bootstrap import DRAWS, bootstrap_draws, bootstrap_mean_interval, percentile_interval
+from lorgnette.statistics.perplexity import Likelihoods
 
 SPREAD = 4.5 * (0.025 * 0.975 / DRAWS) ** 0.5
 """How far the level of a bound over DRAWS draws may be from 2.5 %."""
@@ -59,3 +61,10 @@ def test_quantiles_of_draws_are_those_of_the_sorted_list():
     drawn = np.random.default_rng(1).normal(size=401)
     ordered = sorted(drawn.tolist())
     assert percentile_interval(drawn) == pytest.approx((ordered[10], ordered[390]), abs=1e-12)  # 0.025 · 400 = 10
+
+
+def test_one_item_has_no_interval():
+    with pytest.raises(UserError, match="at least 2"):
+        bootstrap_draws(np.zeros(1), np.mean)
+    with pytest.raises(UserError, match="at least 2"):
+        _ = Likelihoods(np.array([3.0]), np.array([2])).interval

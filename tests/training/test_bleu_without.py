@@ -42,3 +42,5 @@ def test_bad_input():
         bleu_without(classifier(), [Example("1", "good", target="bon")])
     with pytest.raises(UserError, match="'1' has no reference translation"):
         bleu_without(marian(), [Example("1", "good")])
+    with pytest.raises(UserError, match="needs at least 2 texts"):
+        bleu_without(marian(), [Example("1", "good", target="bon")])

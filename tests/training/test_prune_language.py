@@ -129,3 +129,18 @@ def test_a_text_of_one_token_has_nothing_to_predict():
 def test_longer_texts_are_cut_and_counted(base, tmp_path):
     done = prune(settings(base, tmp_path / "out", keep=0.6, method="importance", settle=0, max_length=6))
     assert any("training texts truncated to 6 tokens" in note for note in done.record["notes"])
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 8, 14, 15])
+def test_too_few_texts_are_refused_before_any_work(base, tmp_path, lines):
+    """A tenth of a file validates, and an interval needs two texts."""
+    file, out = tmp_path / "texts.txt", tmp_path / "out"
+    file.write_text("\n".join(f"w{n} w1 w2 w3" for n in range(lines)))
+    given = settings(base, out, corpus=str(file), keep=0.5)
+    if lines == 15:
+        assert prune(given).record["before"]["texts"] == 2
+        return
+    said = "too few to train and to validate" if lines == 1 else "has 1 validation text; 10% of the training texts"
+    with pytest.raises(UserError, match=said):
+        prune(given)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["texts.txt"]

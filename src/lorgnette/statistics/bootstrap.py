@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from lorgnette.errors import UserError
 from lorgnette.statistics.estimate import CONFIDENCE, Interval
 
 DRAWS = 2000
@@ -24,6 +25,8 @@ def bootstrap_draws(
 
     `statistic(sample, axis=-1)` reduces the last axis; without `vectorized` it is called with one drawn sample.
     """
+    if sample.shape[-1] < 2:
+        raise UserError("A bootstrap draws texts with replacement, so it needs at least 2 of them.")
     from scipy.stats import DegenerateDataWarning, bootstrap
 
     with warnings.catch_warnings():

@@ -34,6 +34,7 @@ from lorgnette.training.pruning.parts import Kept, counts, parts_of
 from lorgnette.training.pruning.refusals import (
     refuse_count,
     refuse_family,
+    refuse_few,
     refuse_format,
     refuse_language_model,
     refuse_settings,
@@ -97,6 +98,7 @@ def prune(settings: PruningSettings, tuned: dict[int, Score] | None = None) -> P
     refuse_family(settings)
     ready = prepare(training, trained=True)
     refuse_untrained(ready, training.model)
+    refuse_few(ready)
     whole = ready.builder.model().eval().to(default_device())
     heads = heads_of(whole, settings.stacks)  # says what is wrong with the stacks before anything is written
     refuse_format(settings, whole)

@@ -1,6 +1,6 @@
 """What `prune` cannot do, said in one line and, where it can be known, before anything is trained."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
@@ -8,6 +8,7 @@ from lorgnette.models.families import PRUNED, anatomy_of, prunable_types, record
 from lorgnette.training.arguments import processes
 from lorgnette.training.build import is_preset, models_language, opened
 from lorgnette.training.gates.run import wanted
+from lorgnette.training.preparation import Prepared
 from lorgnette.training.pruning.export import refuse_without_packages
 from lorgnette.training.pruning.settings import PruningSettings
 from lorgnette.types import PreTrainedModel
@@ -31,6 +32,23 @@ def refuse_language_model(settings: PruningSettings) -> None:
         raise UserError(
             f"{settings.model!r} is a language model: what it knows was not learnt on this corpus, so a small one from "
             "random weights (`scratch`) says nothing. Omit it."
+        )
+
+
+def refuse_few(ready: Prepared) -> None:
+    """Refuse too few texts to score on: an interval is over texts, so it needs two."""
+    parts = ready.parts
+    if parts.test is None:
+        split, count = "validation", len(ready.validation)
+    elif isinstance(parts.test, Sized):  # counted without reading it
+        split, count = "test", len(parts.test)
+    else:
+        return
+    if count < 2:
+        share = next((f"; {note}" for note in parts.notes if "used for validation" in note), "")
+        raise UserError(
+            f"{parts.train.name!r} has {count} {split} {'text' if count == 1 else 'texts'}{share}. A score with an "
+            "interval needs at least 2: give more texts."
         )
 
 

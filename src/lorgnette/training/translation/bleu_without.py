@@ -37,6 +37,8 @@ def bleu_without(
     texts = list(corpus)
     if lacking := next((example.id for example in texts if example.target is None), None):
         raise UserError(f"The text {lacking!r} has no reference translation, which BLEU needs.")
+    if len(texts) < 2:
+        raise UserError("BLEU with an interval needs at least 2 texts, which are drawn with replacement.")
     sources, references = [e.text for e in texts], [str(e.target) for e in texts]
     whole = bleu(_translated(subject, sources, beams), references)
     every = {s.site: tuple(range(s.heads)) for s in subject.anatomy.sites}
