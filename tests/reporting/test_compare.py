@@ -21,11 +21,28 @@ from lorgnette.statistics.estimate import Estimate
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.planted import planted_corpus
 
+LENSES = ["weights", "norms", "geometry", "roles", "importance"]
+
 
 @pytest.fixture(scope="module")
 def runs():
-    lenses = ["weights", "norms", "geometry", "roles", "importance"]
-    return [lo.look(classifier(seed=seed), TREEBANK, lenses, progress=False) for seed in (0, 1)]
+    return [lo.look(classifier(seed=seed), TREEBANK, LENSES, progress=False) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def runs_on_other_texts(runs):
+    return [runs[0], lo.look(classifier(seed=1), TREEBANK[:-1], LENSES, progress=False)]
+
+
+@pytest.fixture(params=["the same texts", "other texts"])
+def either(request, runs, runs_on_other_texts):
+    """Two runs, and the function that makes half an interval of their errors and numbers of texts."""
+    if request.param == "other texts":
+        return (
+            runs_on_other_texts,
+            lambda errors, texts: np.hypot(*errors) * t.ppf(0.975, welch(np.square(errors), texts)),
+        )
+    return runs, lambda errors, texts: sum(errors) * t.ppf(0.975, min(texts) - 1)
 
 
 def welch(squares, texts):
@@ -33,16 +50,18 @@ def welch(squares, texts):
     return sum(squares) ** 2 / sum(s**2 / (n - 1) for s, n in zip(squares, texts, strict=True))
 
 
-def test_differences_and_their_intervals(runs):
+def test_differences_and_their_intervals(either):
+    """Unpaired, errors on the same texts are added, which is the most they can come to; on other texts as by Welch."""
+    runs, half_of = either
     found = differences(*runs).results["weights"].data
     old, new = (run["weights"].data for run in runs)
     for layer in (1, 2, 3):
         for head in (1, 2, 3, 4):
             at = {"stack": "encoder", "layer": layer, "head": head}
             value = (new["confidence"] - old["confidence"]).sel(at).item()
-            squares = [run["confidence_se"].sel(at).item() ** 2 for run in (old, new)]
+            errors = [run["confidence_se"].sel(at).item() for run in (old, new)]
             texts = [run["confidence_count"].sel(at).item() for run in (old, new)]
-            half = t.ppf(0.975, welch(squares, texts)) * np.sqrt(sum(squares))
+            half = half_of(errors, texts)
             assert found["confidence"].sel(at).item() == pytest.approx(value)
             assert found["confidence_low"].sel(at).item() == pytest.approx(value - half)
             assert found["confidence_high"].sel(at).item() == pytest.approx(value + half)
@@ -65,21 +84,24 @@ def every_sentence(monkeypatch):
 
 
 @pytest.mark.usefixtures("every_sentence")
-def test_sentences_count_what_is_significant(runs):
+def test_sentences_count_what_is_significant(either):
+    runs, half_of = either
     findings = Comparison(*runs).findings()
     old, new = (run["weights"].data["confidence"].values.ravel() for run in runs)
     errors = [run["weights"].data["confidence_se"].values.ravel() for run in runs]
     texts = [run["weights"].data["confidence_count"].values.max() for run in runs]
-    p = [2 * t.sf(abs(b - a) / np.hypot(*se), welch(np.square(se), texts))
-         for a, b, *se in zip(old, new, *errors, strict=True)]  # fmt: skip
+    p = []
+    for a, b, *se in zip(old, new, *errors, strict=True):
+        same = runs[0]["weights"].provenance.corpus_fingerprint == runs[1]["weights"].provenance.corpus_fingerprint
+        size, degrees = (sum(se), min(texts) - 1) if same else (np.hypot(*se), welch(np.square(se), texts))
+        p.append(2 * t.sf(abs(b - a) / size, degrees))
     numbers = named(findings, "Confidence:")
     assert numbers["count"] == stepped_up(p)
     assert numbers["cells"] == 12
     assert numbers["before"] == pytest.approx(old.mean())
     assert numbers["after"] == pytest.approx(new.mean())
     assert "nan" not in " ".join(finding.text for finding in findings)
-    squares = [se.mean() ** 2 for se in errors]
-    half = t.ppf(0.975, welch(squares, texts)) * np.sqrt(sum(squares))
+    half = half_of([se.mean() for se in errors], texts)
     assert numbers["high"] - numbers["difference"] == pytest.approx(half)
 
 
@@ -95,7 +117,7 @@ def test_the_largest_effects_come_first_and_the_test_is_said_once(runs):
     assert float(found.differences().means["weights"]["confidence"]["effect"].item()) == pytest.approx(effect)
     said = found.method().text
     assert said.startswith("before → after: means over heads")
-    assert "not paired by text" in said
+    assert "not paired by text, so with the largest error that the same texts allow;" in said
     assert "paired" not in " ".join(finding.text for finding in found.findings())
 
 
@@ -109,6 +131,17 @@ def test_the_interval_of_a_mean_over_heads_is_that_of_each_texts_mean():
     assert mean["difference"].item() == pytest.approx((own[1] - own[0]).mean(), rel=1e-5)
     assert (mean["low"].item(), mean["high"].item()) == pytest.approx((low, high), rel=1e-4)
     assert "paired by text;" in Comparison(*pair).method().text
+
+
+def test_without_the_numbers_of_texts_no_more_differs_than_with_them():
+    """Two runs whose errors add up: what one text raises in the first model it lowers in the second."""
+    corpus = Corpus.of(planted_corpus("test", size=12), name="planted")
+    kept = [lo.look(bert(seed=seed), corpus, ["weights"], keep="texts", progress=False) for seed in (0, 1)]
+    bare = [lo.look(bert(seed=seed), corpus, ["weights"], progress=False) for seed in (0, 1)]
+    paired, unpaired = (differences(*pair).results["weights"].data for pair in (kept, bare))
+    for name in ("entropy_normalised", "confidence"):
+        assert (paired[f"{name}_se"] <= unpaired[f"{name}_se"] * (1 + 1e-6)).all()
+    assert "errors are the sum of both" in " ".join(differences(*bare).notes)
 
 
 def test_no_head_is_named_that_does_not_differ():

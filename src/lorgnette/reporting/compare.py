@@ -40,6 +40,7 @@ class Differences:
     results: Results
     notes: tuple[str, ...]
     means: Mapping[str, Mapping[str, xr.Dataset]]
+    same_texts: bool = False
 
 
 def differences(
@@ -49,9 +50,10 @@ def differences(
 
     Beside a difference `x` stand its standard error `x_se`, the ends of its 95 % interval, and `x_q`, its two-sided
     p-value adjusted for the false discovery rate over the heads and layers of the same kind. Runs on the same texts
-    that kept each text's numbers are paired (see `paired_error`); else the error is √(se² + se²), that of independent
-    runs (Welch's t). The attribute `paired` of a difference says which. What it does not tell you: unpaired on
-    the same texts, errors are too large where what a text does to both runs cancels, too small where it adds up.
+    that kept each text's numbers are paired (see `paired_error`). Without these numbers the error on the same texts is
+    se + se, the largest that it can be; on different texts it is √(se² + se²), that of independent runs (Welch's t).
+    The attribute `paired` of a difference says whether it is. What it does not tell you: unpaired on the same texts,
+    errors are too large, so that a difference that is there may not be significant.
     """
     first, second = ({result.lens: result for result in run.values()} for run in (before, after))
     common = [lens for lens in first if lens in second]
@@ -77,18 +79,18 @@ def differences(
     notes += _other_options(first, second, common)
     pairs = {lens: (before.text_numbers[lens], after.text_numbers[lens]) for lens in common
              if same_texts and lens in before.text_numbers and lens in after.text_numbers}  # fmt: skip
-    found = {lens: _difference(first[lens], second[lens], pairs.get(lens)) for lens in common}
+    found = {lens: _difference(first[lens], second[lens], pairs.get(lens), same_texts=same_texts) for lens in common}
     data = {lens: dataset for lens, (dataset, _) in found.items()}
     if same_texts and not pairs and any(PAIRED in array.attrs for each in data.values() for array in each.values()):
         notes.append(
-            "both runs are on the same texts, but intervals are those of independent runs: look with --keep texts to "
-            "pair them"
+            "both runs are on the same texts but did not keep each text's numbers, so errors are the sum of both, the "
+            "largest possible: look with --keep texts to pair the runs"
         )
     results = {
         lens: Result(lens, dataset, second[lens].provenance) for lens, dataset in data.items() if dataset.data_vars
     }
     means = {lens: of_lens for lens, (_, of_lens) in found.items() if lens in results}
-    return Differences(before, after, Results(results), tuple(notes), means)
+    return Differences(before, after, Results(results), tuple(notes), means, same_texts)
 
 
 def _refuse_other_heads(
@@ -188,7 +190,7 @@ def compared(before: Result, after: Result) -> list[Compared]:
 
 
 def _difference(
-    before: Result, after: Result, texts: tuple[xr.Dataset, xr.Dataset] | None
+    before: Result, after: Result, texts: tuple[xr.Dataset, xr.Dataset] | None, *, same_texts: bool
 ) -> tuple[xr.Dataset, dict[str, xr.Dataset]]:
     """The differences of a lens, and by variable what holds of all heads."""
     out: dict[str, xr.DataArray] = {}
@@ -200,9 +202,9 @@ def _difference(
         # Kinds of token and the like that only one run has are left out.
         old, new = xr.align(_parts(name, before.data), _parts(name, after.data.sel(labels)), join="inner")
         if old[name].size:
-            apart = _between(name, old, new, paired)
+            apart = _between(name, old, new, paired, same_texts=same_texts)
             out |= apart
-            means[name] = over_cells(name, old, new, apart, paired)
+            means[name] = over_cells(name, old, new, apart, paired, same_texts=same_texts)
     bare = {name: array.drop_attrs() if name.endswith(BESIDE) else array for name, array in out.items()}
     return xr.Dataset(bare), means
 
@@ -236,7 +238,9 @@ def _paired(name: str, before: xr.Dataset, after: xr.Dataset) -> xr.Dataset | No
     return xr.Dataset({"error": like.copy(data=error), "count": like.copy(data=count), "terms": terms})
 
 
-def _between(name: str, old: xr.Dataset, new: xr.Dataset, paired: xr.Dataset | None) -> dict[str, xr.DataArray]:
+def _between(
+    name: str, old: xr.Dataset, new: xr.Dataset, paired: xr.Dataset | None, *, same_texts: bool
+) -> dict[str, xr.DataArray]:
     """One variable: its difference; error, interval and q where both runs have errors; and a count."""
     value = (new[name] - old[name]).astype(float)
     value.attrs = dict(new[name].attrs)
@@ -247,7 +251,7 @@ def _between(name: str, old: xr.Dataset, new: xr.Dataset, paired: xr.Dataset | N
             paired = paired[["error", "count"]].reindex_like(value).transpose(*value.dims)
             apart = Estimate(value, paired["error"].where(value.notnull()), paired["count"])
         else:
-            apart = Estimate.of(new, name).minus_independent(Estimate.of(old, name))
+            apart = _minus(Estimate.of(new, name), Estimate.of(old, name), same_texts=same_texts)
         value.attrs[PAIRED] = is_paired
         out |= {f"{name}_se": apart.se, f"{name}_low": apart.low, f"{name}_high": apart.high}
         out[f"{name}_q"] = adjusted(apart.p)
@@ -259,8 +263,19 @@ def _between(name: str, old: xr.Dataset, new: xr.Dataset, paired: xr.Dataset | N
     return out
 
 
+def _minus(new: Estimate, old: Estimate, *, same_texts: bool) -> Estimate:
+    """The difference of two runs whose texts are not paired."""
+    return new.minus_correlated(old) if same_texts else new.minus_independent(old)
+
+
 def over_cells(
-    name: str, old: xr.Dataset, new: xr.Dataset, apart: Mapping[str, xr.DataArray], paired: xr.Dataset | None
+    name: str,
+    old: xr.Dataset,
+    new: xr.Dataset,
+    apart: Mapping[str, xr.DataArray],
+    paired: xr.Dataset | None,
+    *,
+    same_texts: bool,
 ) -> xr.Dataset:
     """One number for the heads (or layers) of each kind that both runs have: means, their difference, and how sure.
 
@@ -292,7 +307,7 @@ def over_cells(
             runs = [Estimate.of(run, name) for run in (new, old)]
             means = [[part.where(known) for part in (run.value, run.se, run.count)] for run in runs]
             mine, theirs = (Estimate(value.mean(over), se.mean(over), n.max(over)) for value, se, n in means)
-            sure = mine.minus_independent(theirs)
+            sure = _minus(mine, theirs, same_texts=same_texts)
         out |= {"se": sure.se, "low": sure.low, "high": sure.high}
         out["differing"] = (apart[f"{name}_q"] < LEVEL).sum(over)
     return xr.Dataset({key: array.drop_attrs() for key, array in out.items()})

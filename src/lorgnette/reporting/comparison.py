@@ -78,6 +78,8 @@ class Comparison:
         how = "paired by text" if not unpaired else "not paired by text"
         if unpaired and len(unpaired) < len(tested):
             how = "paired by text (but not {unpaired})"
+        if unpaired and self._differences.same_texts:
+            how += ", so with the largest error that the same texts allow"
         words = "{first} → {second}: means over heads or layers"
         if tested:
             words += f", the difference with its 95 % interval, {how}; significant at a false discovery rate of 5 %"
