@@ -7,13 +7,13 @@ import altair as alt
 import numpy as np
 from jaxtyping import Float
 
-from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.charts import COLOURS, signed_scale
 
 _STEP = 19
 
 
 def head_map(values: Float[np.ndarray, "layer head"], title: str, *, domain: tuple[float, float] | None = None) -> Any:
-    """A square for each head: blues from zero, or, where there are negative values, blue below and orange above.
+    """A square for each head: blues from zero, or, where there are negative values, blue above and orange below.
 
     The ends of a signed scale are as far from zero as the larger of both, so that equal colours are equal sizes.
     """
@@ -21,7 +21,7 @@ def head_map(values: Float[np.ndarray, "layer head"], title: str, *, domain: tup
     if domain is None:
         most = float(np.nanmax(np.abs(values)))
         domain = (-most, most) if (values < 0).any() else (0.0, most)
-    scale = alt.Scale(scheme="blueorange" if domain[0] < 0 else "blues", domain=list(domain))
+    scale = signed_scale(domain[1]) if domain[0] < 0 else alt.Scale(scheme="blues", domain=list(domain))
     legend = alt.Legend(title=None, gradientLength=90, gradientThickness=8, tickCount=3)
     return _squares(rows, title).encode(**_axes(), color=alt.Color("value:Q", scale=scale, legend=legend))
 

@@ -78,6 +78,7 @@ def test_colours_go_from_zero_or_both_ways():
     assert scale(weights(), "confidence") == {"scheme": "viridis", "domain": [0, 1.0]}
     signed = scale(plugin(), "score")
     assert signed["scheme"] == "blueorange"
+    assert signed["reverse"]  # blue above zero
     assert signed["domain"][0] == -signed["domain"][1] == -np.abs(plugin().data["score"]).max()
 
 

@@ -10,7 +10,7 @@ from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure
 
 # Square roots: most cosines of different tags are small, and .05 must not look like .2.
-_SCALE = alt.Scale(scheme="blueorange", type="pow", exponent=0.5, domain=[-1, 1], domainMid=0)
+_SCALE = alt.Scale(scheme="blueorange", type="pow", exponent=0.5, domain=[-1, 1], domainMid=0, reverse=True)
 
 
 def figures(cells: Finished) -> Iterator[Figure]:

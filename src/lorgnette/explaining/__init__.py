@@ -50,6 +50,14 @@ METHODS = {
     "value_zeroing": "rollout of how much the output changes without a token's value (Mohebbi et al. 2023)",
 }
 
+NAMES = {
+    "attnlrp": "AttnLRP", "ah": "AH", "decompx": "DecompX", "voita2019": "Voita 2019", "voita2021": "Voita 2021",
+    "gradient_x_input": "gradient × input", "integrated_gradients": "integrated gradients", "chefer2021": "Chefer 2021",
+    "attention_flow": "attention flow", "norm_rollout": "norm rollout", "globenc": "GlobEnc", "alti": "ALTI",
+    "value_zeroing": "value zeroing", "shap": "SHAP", "lime": "LIME",
+}  # fmt: skip
+"""How the pages write the methods whose names are not words."""
+
 COSTS = {"integrated_gradients": GRADIENTS, "occlusion": PASSES, **dict.fromkeys(CAPTUM, DRAWS)}
 """What takes much longer than one pass, to be said before it starts."""
 

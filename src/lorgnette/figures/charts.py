@@ -1,6 +1,7 @@
 """Charts of results, one function each: `Result` in, Altair chart out; how they look is decided when they are drawn."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -18,6 +19,8 @@ from lorgnette.types import Chart, Json
 
 # Okabe and Ito 2008, told apart by all kinds of colour vision; grey is for what is left over.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#9A9A9A")
+POSITIVE, NEGATIVE = COLOURS[0], COLOURS[3]
+"""The colours of a sign where it is one of two kinds, as in `signed_scale`."""
 KIND_COLOURS = dict(
     zip(("cls", "sep", "period_comma", "previous", "next", "self", "broad", "other"), COLOURS, strict=True)
 )
@@ -27,6 +30,7 @@ _MULTIPLE = 180
 _TALLEST, _TALL_MULTIPLE = 360, 240  # pixels: the rows of a deep model are lower than wide, so that a page stays short
 _COLUMNS = 4
 _PAGE = 860
+_NAMES = 40  # of heads that an axis has room for
 _FEW = 4  # heads below which an interval of their mean says nothing
 
 
@@ -75,6 +79,14 @@ def _numbered(step: int) -> Any:
     return alt.Axis(labelAngle=0, ticks=False, domain=False, labelOverlap=False, **labels)
 
 
+def head_axis(names: Sequence[str]) -> Any:
+    """The axis of heads in a line, at 1, 2, … : their names, or of many heads the names of some at equal distances."""
+    every = -(-len(names) // _NAMES)
+    shown = {place: name for place, name in enumerate(names, 1) if (place - 1) % every == 0}
+    expression = f"{json.dumps({str(place): name for place, name in shown.items()})}[datum.value]"
+    return alt.Axis(grid=False, values=list(shown), labelExpr=expression, labelAngle=-90, labelOverlap=False)
+
+
 def class_matrix(frame: Any, down: str, across: str, value: str) -> Chart:
     """Class × class, with the number in each cell; cosines, so the scale is centred on the right angle."""
     rows = [
@@ -86,8 +98,9 @@ def class_matrix(frame: Any, down: str, across: str, value: str) -> Chart:
         x=alt.X(field="across", type="nominal", title="class", sort=None, axis=axis),
         y=alt.Y(field="down", type="nominal", title="direction of", sort=None, axis=axis),
     )
-    scale = alt.Scale(scheme="blueorange", domain=[-1, 1], domainMid=0, reverse=True)
-    cells = base.mark_rect().encode(color=alt.Color(field="value", type="quantitative", scale=scale, title="cosine"))
+    cells = base.mark_rect().encode(
+        color=alt.Color(field="value", type="quantitative", scale=signed_scale(1.0), title="cosine")
+    )
     return cells + base.mark_text().encode(text=alt.Text(field="label", type="nominal"))
 
 
@@ -258,12 +271,16 @@ def _nothing(variable: str) -> Chart:
     return alt.Chart(alt.Data(values=words)).mark_text().encode(text=alt.Text(field="said", type="nominal"))
 
 
+def signed_scale(edge: float) -> Any:
+    """From −edge to edge: blue above zero and orange below, in every chart and in the views of a text."""
+    return alt.Scale(scheme="blueorange", domain=[-edge, edge], domainMid=0, reverse=True)
+
+
 def _colour_scale(values: list[float]) -> Any:
-    """Viridis from zero (to one, for shares); blue to orange around zero where there are negative numbers."""
+    """Viridis from zero (to one, for shares); around zero where there are negative numbers."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     if low < 0:
-        edge = max(-low, high)
-        return alt.Scale(scheme="blueorange", domain=[-edge, edge])
+        return signed_scale(max(-low, high))
     top = 1.0 if 0.5 <= high <= 1 + 1e-6 else high or 1.0
     return alt.Scale(scheme="viridis", domain=[0, top])
 

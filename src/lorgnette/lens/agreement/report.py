@@ -7,6 +7,7 @@ import altair as alt
 import numpy as np
 
 from lorgnette.axes import ABLATION, SIGNAL, SIGNAL_B, STACK
+from lorgnette.figures.charts import signed_scale
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import EXPLANATIONS, LensReport
@@ -37,7 +38,7 @@ def figures(result: Result) -> list[Figure]:
 
 def signal_matrix(frame: "pd.DataFrame", value: str) -> Chart:
     """Signal × signal with ρ in each cell, a panel for each stack."""
-    scale = alt.Scale(scheme="blueorange", domain=[-1, 1], domainMid=0, reverse=True)
+    scale = signed_scale(1.0)
     panels = []
     for stack, part in frame.groupby(STACK, sort=False):
         rows = [

@@ -7,7 +7,7 @@ import altair as alt
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, PRESSURE, STACK
-from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.charts import COLOURS, head_axis
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
@@ -64,8 +64,8 @@ def _line(frame: "pd.DataFrame") -> "alt.LayerChart":
         ends = [1 - row[f"interference{part}"] for part in ("", "_high", "_low")]
         rows.append(_gate(about, "pressed to stay open", *ends))
     base = alt.Chart(alt.Data(values=rows), width=720, height=220)
-    axis = alt.Axis(grid=False, tickMinStep=1, format="d")
-    places = alt.Scale(domain=[0, len(frame) + 1])
+    axis = head_axis(frame["which"].tolist())
+    places = alt.Scale(domain=[0, len(frame) + 1], nice=False)
     x = alt.X(field="place", type="quantitative", title="heads, by facilitation", scale=places, axis=axis)
     unit = alt.Scale(domain=[0, 1])
     y = {name: alt.Y(field=name, type="quantitative", title="gate", scale=unit) for name in ("gate", "low")}

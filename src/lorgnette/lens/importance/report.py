@@ -7,7 +7,7 @@ import altair as alt
 import xarray as xr
 
 from lorgnette.axes import ABLATION, HEAD, LAYER, STACK
-from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.charts import COLOURS, NEGATIVE, POSITIVE, head_axis
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, heads
 from lorgnette.figures.lens_report import PRUNING, Compared, LensReport, Measure
@@ -82,15 +82,14 @@ def _line(frame: "pd.DataFrame") -> Chart:
         }
         for place, row in enumerate(frame.itertuples(index=False), 1)
     ]
-    places = alt.Scale(domain=[0, len(rows) + 1])
-    whole = alt.Axis(grid=False, tickMinStep=1, format="d")
+    places = alt.Scale(domain=[0, len(rows) + 1], nice=False)
     words = "heads, from least to most needed"
-    x = alt.X(field="place", type="quantitative", title=words, scale=places, axis=whole)
+    x = alt.X(field="place", type="quantitative", title=words, scale=places, axis=head_axis(frame["which"].tolist()))
     y = {
         name: alt.Y(field=name, type="quantitative", title="change of the loss")
         for name in ("loss_change", "low", "high")
     }
-    scale = alt.Scale(domain=[_NEUTRAL, _NEEDED, _HARMFUL], range=[COLOURS[-1], COLOURS[0], COLOURS[3]])
+    scale = alt.Scale(domain=[_NEUTRAL, _NEEDED, _HARMFUL], range=[COLOURS[-1], POSITIVE, NEGATIVE])
     colour = alt.Color(field="kind", type="nominal", scale=scale, legend=alt.Legend(title=None, orient="top"))
     base = alt.Chart(alt.Data(values=rows), width=720, height=200)
     zero = alt.Chart(alt.Data(values=[{"low": 0}])).mark_rule(opacity=0.4).encode(y=y["low"])

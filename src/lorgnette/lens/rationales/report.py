@@ -8,6 +8,7 @@ import altair as alt
 import numpy as np
 
 from lorgnette.axes import MEASURE, METHOD, METHOD_B
+from lorgnette.explaining import NAMES, explanations
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals
@@ -36,13 +37,26 @@ def figures(result: Result) -> list[Figure]:
     panels = [_dots(frame[frame[MEASURE] == name], title, chance if name == "auprc" else 0.0)
               for name, title in _PANELS.items() if (frame[MEASURE] == name).any()]  # fmt: skip
     caption = (
+        "AUPRC: how well an explanation ranks the words of the rationale above the others. Comprehensiveness: how far "
+        "the probability falls without its top words. Sufficiency: how far it falls with its top words alone. "
         "Means over texts with 95 % confidence intervals; grey: baselines that use neither the model nor the words. "
-        f"The dashed line is chance for AUPRC ({chance:.2f}, the share of words in the rationale) and zero elsewhere."
+        f"The dashed line is chance for AUPRC ({chance:.2f}, the share of words in the rationale) and zero elsewhere. "
+        f"{_what_they_are(frame[METHOD].unique())}"
     )
     table = frame.pivot_table(index=METHOD, columns=MEASURE, values="score", sort=False).reset_index()
     title = "Plausibility and faithfulness of each explanation"
     chart, data = alt.concat(*panels, columns=3), result.to_dataframe("score")
     return [Figure("score", title, caption, chart, table, data, wide=True)]
+
+
+def _what_they_are(methods: Iterable[str]) -> str:
+    """A phrase for each method, where it is known."""
+    known = explanations()
+    return "; ".join(f"{_name(each)}: {known[each]}" for each in methods if each in known) + "."
+
+
+def _name(method: str) -> str:
+    return NAMES.get(method, method)
 
 
 def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Chart:
@@ -51,8 +65,8 @@ def _dots(frame: "pd.DataFrame", title: str, chance: float) -> Chart:
         error, texts = row.get("score_se", np.nan), row.get("score_count", np.nan)
         half = float(np.nan_to_num(Estimate(row["score"], error, texts).half))
         mean, kind = float(row["score"]), "blind" if row[METHOD] in BLIND else "looks"
-        label = f"{row[METHOD]}: {mean:.3f} ± {half:.3f}"
-        one = {"method": str(row[METHOD]), "kind": kind, "label": label}
+        label = f"{_name(row[METHOD])}: {mean:.3f} ± {half:.3f}"
+        one = {"method": _name(row[METHOD]), "kind": kind, "label": label}
         rows.append({**one, "mean": mean, "low": mean - half, "high": mean + half})
     order = [row["method"] for row in rows]
     y = alt.Y(field="method", type="nominal", sort=order, title=None)
@@ -84,14 +98,14 @@ def plausible(result: Result) -> Finding | None:
     if not scores:
         return None
     best = max(scores, key=lambda name: scores[name].value)
-    numbers: Json = {"best": best, "auprc": scores[best].value, "chance": float(result.data["chance"])}
+    numbers: Json = {"best": _name(best), "auprc": scores[best].value, "chance": float(result.data["chance"])}
     numbers["recall"] = float(result.data["score"].sel({MEASURE: "token_recall", METHOD: best}))
     numbers |= {"k": str(result.data.attrs.get("k", "words")), "texts": int(result.data["texts"])}
-    numbers["tied"] = ", ".join(tied(result, "auprc", best, scores))
+    numbers["tied"] = ", ".join(map(_name, tied(result, "auprc", best, scores)))
     doubt = _against_others(numbers["tied"], len(scores))
     human = "human " if str(result.provenance.corpus).partition(":")[0] in HUMAN else ""
     return Finding(
-        f"{{best}} has the highest plausibility: its top {{k}} recover {{recall:.0%}} of the {human}rationale (AUPRC "
+        f"{{best}} agrees best with the {human}rationales: its top {{k}} recover {{recall:.0%}} of them (AUPRC "
         f"{{auprc:.2f}}; chance {{chance:.2f}}; {{texts}} texts){doubt}.",
         numbers,
     )
@@ -105,20 +119,25 @@ def faithful(result: Result) -> Finding | None:
     ranked = sorted(scores, key=lambda name: scores[name].value)
     most, least = ranked[-1], ranked[0]
     guess = random["random"]
-    numbers: Json = {"most": most, "drop": scores[most].value, "least": least, "small": scores[least].value}
+    numbers: Json = {
+        "most": _name(most),
+        "drop": scores[most].value,
+        "least": _name(least),
+        "small": scores[least].value,
+    }
     numbers |= {"guess": guess.value, "explained": result.data.attrs.get("explained", "the predicted class")}
     better = [name for name in ranked if scores[name].value > guess.value
               and not tied(result, "comprehensiveness", name, random)]  # fmt: skip
     numbers |= {"better": len(better), "all": len(ranked)}
-    numbers["tied"] = ", ".join(tied(result, "comprehensiveness", most, scores))
+    numbers["tied"] = ", ".join(map(_name, tied(result, "comprehensiveness", most, scores)))
     doubt = _against_others(numbers["tied"], len(scores))
     beyond = "{better} of {all} explanations do" if len(better) > 1 else "{better} of {all} explanations does"
     verdict = f"; {beyond if better else 'no explanation does'} significantly better than random words"
     form = f".{decimals(*(one.half for one in (scores[most], scores[least], guess)))}f"
-    lowest = f"those of {{least}} by {{small:{form}}}, " if len(ranked) > 1 else ""
+    lowest = f"those of {{least}} lower it by {{small:{form}}}, " if len(ranked) > 1 else ""
     return Finding(
-        f"Deleting the top words of {{most}} lowers the probability of {{explained}} by {{drop:{form}}} "
-        f"(comprehensiveness{doubt}), {lowest}random words by {{guess:{form}}}{verdict}.",
+        f"Deleting the top words of {{most}} lowers the probability of {{explained}} by {{drop:{form}}}{doubt}; "
+        f"{lowest}random words by {{guess:{form}}}{verdict}.",
         numbers,
     )
 
@@ -156,7 +175,7 @@ def table(result: Result) -> TextTable:
         means = Estimate.of(row, "score", {MEASURE: list(_MEANS)})
         cells = map(_with_interval, means.value.values.tolist(), means.half.values.tolist())
         pooled = (_with_interval(row[name].item(), math.nan) for name in ("pooled_auprc", "iou_f1"))
-        rows.append((name, *cells, *pooled, f"{row['seconds_per_text'].item():.4f}"))
+        rows.append((_name(name), *cells, *pooled, f"{row['seconds_per_text'].item():.4f}"))
     notes = [
         "± half a 95 % interval over texts; "
         f"{data['texts'].item():,} texts with gold, {data['texts_without_gold'].item():,} without; chance: "
@@ -169,10 +188,10 @@ def table(result: Result) -> TextTable:
 
 
 def _with_interval(value: float, half: float) -> str:
-    """ "0.412 ±.021"; a dash where there is no number, and no ± where there is no error."""
+    """ "0.412 ± 0.021"; a dash where there is no number, and no ± where there is no error."""
     if value != value:
         return "–"
-    return f"{value:.3f}" + (f" ±{half:.3f}".replace("±0.", "±.") if half == half else "")
+    return f"{value:.3f}" + (f" ± {half:.3f}" if half == half else "")
 
 
 REPORT = LensReport(

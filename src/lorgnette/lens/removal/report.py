@@ -1,12 +1,14 @@
 """What the pages show of removal: the curves of every signal beside random sets, and which signals differ."""
 
 from collections.abc import Iterator
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import altair as alt
 import numpy as np
 
 from lorgnette.axes import DRAW, SHARE, SIGNAL, SIGNAL_B, STACK
+from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import PRUNING, LensReport
@@ -43,6 +45,9 @@ def figures(result: Result) -> list[Figure]:
 def curves(frame: "pd.DataFrame", metric: str) -> "alt.LayerChart | alt.HConcatChart":
     """A line for every signal over the share of heads that is gone, a panel for each stack."""
     panels = []
+    names = [name for name in frame[SIGNAL].map(_words).unique().tolist() if name != RANDOM]
+    signals = dict(zip(names, cycle(COLOURS[:-1]), strict=False))
+    colours = alt.Scale(domain=[*signals, RANDOM], range=[*signals.values(), COLOURS[-1]])
     for stack, part in frame.groupby(STACK, sort=False):
         columns = (metric, f"{metric}_change_se", f"{metric}_change_count")
         found = Estimate(*(part[name].to_numpy(dtype=float) for name in columns))
@@ -50,7 +55,7 @@ def curves(frame: "pd.DataFrame", metric: str) -> "alt.LayerChart | alt.HConcatC
         rows = part[["signal", SHARE, metric, "low", "high"]].to_dict("records")
         base = alt.Chart(alt.Data(values=rows), width=330, height=240).encode(
             x=alt.X(field=SHARE, type="quantitative", title="share of heads removed", axis=alt.Axis(format="%")),
-            color=alt.Color(field="signal", type="nominal", title="ranked by", sort=None),
+            color=alt.Color(field="signal", type="nominal", title="ranked by", scale=colours),
         )
         dashed = alt.condition(f"datum.signal == '{RANDOM}'", alt.value([5, 4]), alt.value([1, 0]))
         scale = alt.Scale(zero=False)
