@@ -8,8 +8,9 @@ from tiny import EXAMPLES, marian
 import lorgnette as lo
 from lorgnette.figures.finding import Finding, HeadValue, named_above
 from lorgnette.lens.norms.report import arriving
-from lorgnette.lens.weights.report import focus, most_confident, neighbours, sinks
+from lorgnette.lens.weights.report import focus, most_confident, neighbours, on_special, sinks
 from lorgnette.reporting import findings
+from lorgnette.reporting.contents import opening
 from lorgnette.results import Result, Results
 
 
@@ -131,3 +132,20 @@ def test_what_is_about_the_whole_model_is_said_once():
 def test_a_head_above_a_threshold_reads_as_above_it():
     some = [HeadValue(3, 12, 0.5003), HeadValue(1, 3, 0.651), HeadValue(2, 1, 0.5 + 1e-9)]
     assert named_above(some) == "3.12 (0.5003), 1.3 (0.65), 2.1 (0.500000001)"
+
+
+def test_a_page_opens_with_what_was_found():
+    results = {name: one_stack(make()) for name, make in (("weights", weights), ("norms", norms))}
+    found = {name: [Finding(f"about {name}")] for name in results}
+    first, *_ = opening(results, found)
+    assert opening(results, found | {first: [Finding("nothing", nothing=True)]})[0] != first
+
+
+def test_special_tokens_are_said_once():
+    result = one_stack(weights())
+    data, mass = result.data, result.data["mass"].sel(category="cls", drop=True)
+    data = data.assign(special_count=data["mass_count"].sel(category="cls", drop=True))
+    same = Result("weights", data.assign(special=mass), result.provenance)
+    assert on_special(same) is None
+    others = Result("weights", data.assign(special=1 - mass), result.provenance)
+    assert "special tokens" in on_special(others).text

@@ -49,8 +49,8 @@ def look(
 
     Prints the findings. With --out, writes the results to a folder: a JSON file per lens with its provenance, a few
     short texts in examples.json, and report.html. Another lens on the same model and texts is added to the folder.
-    Ctrl-C stops cleanly; --resume continues and gives the same numbers. Several checkpoints of one training give every
-    number by step, and curves in the report.
+    Ctrl-C stops cleanly; --resume continues and gives the same numbers. Pass several checkpoints to get every
+    number per training step, with curves in the report.
 
     [bold]Examples[/bold]
 

@@ -21,7 +21,7 @@ def train(options: TrainKeywords) -> None:
 
     [bold]Examples[/bold]
 
-      lorgnette train tp9-residual --corpus imdb --out runs/residual --seeds 0,1,2
+      lorgnette train tp9-residual --corpus imdb --embeddings glove.6B.100d.txt --out runs/residual --seeds 0,1,2
       lorgnette train pure-attention --corpus hatexplain --out runs/pure --entropy 0.01
       lorgnette train tp9-cls --corpus planted --embeddings random --positions relative --out runs/planted
       lorgnette train minilm --corpus sst2 --out runs/minilm-sst2

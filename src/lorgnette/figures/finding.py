@@ -33,12 +33,14 @@ def decimals(*halves: float, least: int = 2, digits: int = 1) -> int:
 class Finding:
     """A sentence with named numbers: `Finding("{count} of {heads} heads …", {"count": 38, "heads": 72})`.
 
-    `figure` names the figure of the lens that shows it, if that is not the first.
+    `figure` names the figure of the lens that shows it, if that is not the first. `nothing` marks a sentence that says
+    that nothing was found: a page opens with others, if it can.
     """
 
     template: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
     figure: str = ""
+    nothing: bool = False
 
     @property
     def text(self) -> str:

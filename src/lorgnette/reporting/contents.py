@@ -1,6 +1,7 @@
 """The contents of a page about results, and their order, as the lenses declare them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import xarray as xr
 
@@ -37,7 +38,7 @@ def findings_of(result: Result) -> list[Finding]:
     common = [one for one in next(iter(by_stack.values()), []) if all(one in found for found in by_stack.values())]
     if len(by_stack) < 2:
         common = []
-    own = [Finding(words + one.template, one.numbers, one.figure) for words, found in by_stack.items()
+    own = [replace(one, template=words + one.template) for words, found in by_stack.items()
            for one in found if one not in common]  # fmt: skip
     centred = Finding(f"In {result.lens}, the constant part of each head, its mean over the corpus, is left out.")
     return [*own, *common, *([centred] if result.data.attrs.get(CENTRED) else [])]
@@ -71,9 +72,9 @@ MOST_FIRST, FEWEST_FIRST = 3, 2
 
 
 def opening(results: Mapping[str, Result], found: Mapping[str, Sequence[Finding]]) -> list[str]:
-    """The results whose first findings open the page: those of the highest rank, one for each chapter."""
+    """The results whose first findings open the page: those that found something, by rank, one for each chapter."""
     reports = {name: lenses.report_of(result.lens) for name, result in in_order(results).items() if found[name]}
-    ranked = sorted(reports, key=lambda name: -reports[name].rank)
+    ranked = sorted(reports, key=lambda name: (found[name][0].nothing, -reports[name].rank))
     firsts: dict[Chapter, str] = {}
     for name in ranked:
         firsts.setdefault(reports[name].chapter, name)
@@ -89,7 +90,7 @@ _TASKS = {
     "ForMaskedLM": "predicts masked tokens",
     "ForConditionalGeneration": "writes a text from another",
     "MTModel": "writes a text from another",
-    "Model": "turns tokens into vectors and has no task of its own",
+    "Model": "turns tokens into vectors, without a task head",
 }
 """What a model does, by the ending of its class."""
 

@@ -105,7 +105,9 @@ def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
 
         return prepare_texts(settings, parts_of(settings, classes=False))
     if settings.select == "bleu":
-        raise UserError("bleu is a score of translations: choose a classifier by loss, cross_entropy or accuracy.")
+        raise UserError(
+            "--select bleu needs a translation model; for a classifier use loss, cross_entropy or accuracy."
+        )
     parts = parts_of(settings)
     if (classes := classes_of(settings, parts.labels, trained=trained)) is not None:
         parts = parts.in_classes(classes, settings.labels, settings.model)

@@ -140,7 +140,7 @@ def changed(match, data):
     return discovered(p_values(triples(data, "change")))
 
 
-@says("patching", rf"{PATCHED}: not significant, so that there is nothing to bring back\.")
+@says("patching", rf"{PATCHED}: not significant, so there is nothing to restore\.")
 def _(match, data):
     assert 2 * t.sf(abs(float(data["difference"]) / float(data["difference_se"])), data.attrs["pairs"] - 1) >= 0.05
 

@@ -62,7 +62,9 @@ def _strongest(result: Result) -> Figure:
         "row, the earlier head writes. Lines are 95 % confidence intervals over texts."
     )
     table = frame.drop(columns=["size", "half"]).round(4)
-    return Figure("strongest", "Which earlier heads write what a head looks by", caption, bars + lines, table, table)
+    return Figure(
+        "strongest", "Earlier heads that write each head's queries and keys", caption, bars + lines, table, table
+    )
 
 
 def _by_kind(result: Result) -> Figure:
@@ -106,6 +108,7 @@ def findings(result: Result) -> Iterator[Finding]:
                 f"No head significantly writes into the {words} of a later head what that head looks by"
                 f"{over_texts(found)}.",
                 numbers,
+                nothing=True,
             )
             continue
         numbers["named"] = _largest(found, sure)

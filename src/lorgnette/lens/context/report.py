@@ -61,6 +61,7 @@ def _about_losses(data: xr.Dataset, numbers: Json) -> Finding:
             f"Letting a single head see only {_KEPT} raises the loss significantly for none of {{heads}} heads"
             f"{over_texts(found)}.",
             numbers | more,
+            nothing=True,
         )
     return Finding(
         f"Letting a single head see only {_KEPT} raises the loss significantly for {{count}} of {{heads}} heads (false "
@@ -74,9 +75,9 @@ def _about_key_heads(data: xr.Dataset, numbers: Json) -> Finding:
     change = data["shared_change"]
     first = change.notnull() & (change != change.shift({HEAD: 1}))
     found, more, doubt = _above_zero(data.where(first), "shared_change")
-    what = f"Letting a key head, and all heads that read it, see only {_KEPT} raises the loss significantly"
+    what = f"Letting a key head, and the query heads that share it, see only {_KEPT} raises the loss significantly"
     if not more["named"]:
-        return Finding(f"{what} for none of {{heads}} key heads{over_texts(found)}.", numbers | more)
+        return Finding(f"{what} for none of {{heads}} key heads{over_texts(found)}.", numbers | more, nothing=True)
     return Finding(
         f"{what} for {{count}} of {{heads}} key heads (false discovery rate 5 %); the largest increases, by the first "
         f"head that reads each, are those of {{named}}{doubt}.",
@@ -92,6 +93,7 @@ def _about_retrieval(data: xr.Dataset, numbers: Json) -> Finding:
             f"{where} none of {{heads}} heads has its largest weight on it significantly more often than chance"
             f"{over_texts(found)}.",
             numbers | more,
+            nothing=True,
         )
     verb = "has its" if more["count"] == 1 else "have their"
     return Finding(

@@ -134,6 +134,7 @@ def findings(result: Result) -> Iterator[Finding]:
                 f"None of {{edges}} edges from one head into the queries, keys or values of a later one has an "
                 f"attribution that differs significantly from zero{over_texts(found)}.",
                 numbers,
+                nothing=True,
             )
     yield from _straight(data)
     yield from _alike(data)

@@ -67,7 +67,7 @@ def _terms(result: Result) -> Figure:
     )  # fmt: skip
     caption = (
         "Direct contributions, mean over texts; they add up to the logit. Heads are measured against "
-        f"{_replacement(result)}. Remainder: bend of the output head."
+        f"{_replacement(result)}. Remainder: the non-linearity of the output head."
     )
     return Figure("terms", "What the logit is the sum of", caption, chart, frame.round(4), frame)
 
@@ -86,7 +86,7 @@ def findings(result: Result) -> Iterator[Finding]:
         count = int(sure.sum())
         numbers = {"count": count, "heads": len(cells), "named": named}
         if not named:
-            yield Finding(f"No head has a significant {words} on the logit{over_texts(found)}.", numbers)
+            yield Finding(f"No head has a significant {words} on the logit{over_texts(found)}.", numbers, nothing=True)
             continue
         yield Finding(
             f"{{count}} of {{heads}} heads {has(count)} a significant {words} on the logit (false discovery rate 5 %); "

@@ -120,7 +120,7 @@ def findings(result: Result) -> Iterator[Finding]:
         yield Finding(f"{words}; the largest increases are those of {{named}}{doubt}.", numbers)
     else:
         words = f"{how} single heads raises the loss significantly for none of {{heads}} heads"
-        yield Finding(f"{words}{over_texts(measured)}.", numbers)
+        yield Finding(f"{words}{over_texts(measured)}.", numbers, nothing=True)
     yield from candidates(need(result), needed)
 
 

@@ -104,7 +104,7 @@ def _heads(data: xr.Dataset) -> Iterator[Finding]:
     numbers = {"count": count, "heads": len(cells), "named": named}
     words = "more to the right token than to those of the text's other positions, or less"
     if not named:
-        yield Finding(f"No head adds significantly {words}{over_texts(found)}.", numbers)
+        yield Finding(f"No head adds significantly {words}{over_texts(found)}.", numbers, nothing=True)
         return
     yield Finding(
         f"{{count}} of {{heads}} heads {'adds' if count == 1 else 'add'} significantly {words} (false discovery rate "

@@ -29,7 +29,9 @@ def findings(result: Result) -> Iterator[Finding]:
     words += "counterparts"
     whole = Estimate(float(data["difference"]), float(data["difference_se"]), pairs)
     if pairs > 1 and not whole.p <= LEVEL:
-        yield Finding(f"{words}: not significant, so that there is nothing to bring back.", {**ends, "pairs": pairs})
+        yield Finding(
+            f"{words}: not significant, so there is nothing to restore.", {**ends, "pairs": pairs}, nothing=True
+        )
         return
     sure = data["change_q"] < LEVEL
     numbers = {**ends, "pairs": pairs, "count": int(sure.sum()), "heads": int(data["effect"].notnull().sum())}

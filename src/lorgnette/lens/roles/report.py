@@ -135,7 +135,8 @@ def findings(result: Result) -> Iterator[Finding]:
     several = "" if total - none == sum(named.values()) else " (a head may have several)"
     have = f"{{some}} of {{heads}} heads {has(total - none)} a role that holds in both halves of the corpus"
     nobody = "None of {heads} heads has a role that holds in both halves of the corpus and beats its control."
-    yield Finding(f"{have}: {words}{several}." if named else nobody, {**named, "heads": total, "some": total - none})
+    numbers = {**named, "heads": total, "some": total - none}
+    yield Finding(f"{have}: {words}{several}." if named else nobody, numbers, nothing=not named)
 
 
 def _texts_in_smaller_half(result: Result) -> int:

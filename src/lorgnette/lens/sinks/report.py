@@ -45,7 +45,7 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers["sure"] = significantly_above(Estimate.of(data, "rate", {CATEGORY: "all"}), HALF)
     sink = "a sink in most texts: one token that receives more than {threshold:.0%} of the head's weight"
     if not with_sink:
-        yield Finding(f"None of {{heads}} heads has {sink}.", numbers)
+        yield Finding(f"None of {{heads}} heads has {sink}.", numbers, nothing=True)
         return
     yield Finding(
         f"{{count}} of {{heads}} heads {has(len(with_sink))} {sink}; {{sure}} of them significantly in more than half "

@@ -69,7 +69,10 @@ def sinks(result: Result) -> Finding | None:
     numbers = {"count": count, "heads": total, "mean": float(by_kind[most].mean()), "kind": the_category(most)}
     if count == 0:
         return Finding(
-            "No head puts more than half of its attention on {kind} (mean over heads: {mean:.0%}).", numbers, "mass"
+            "No head puts more than half of its attention on {kind} (mean over heads: {mean:.0%}).",
+            numbers,
+            "mass",
+            nothing=True,
         )
     verb = "puts more than half of its" if count == 1 else "put more than half of their"
     return Finding(
@@ -80,11 +83,17 @@ def sinks(result: Result) -> Finding | None:
 
 
 def on_special(result: Result) -> Finding | None:
-    """Heads with more than half of their weight on special tokens, or what stands for them: the role `special`."""
+    """Heads with more than half of their weight on special tokens, or what stands for them: the role `special`.
+
+    None where they are the heads that `sinks` counts, with half of their weight on one kind.
+    """
     if "special" not in result.data:
         return None
-    count, total = len(above(result.data["special"])), len(heads(result.data["special"]))
-    if not count:
+    special, mass = result.data["special"] > HALF, result.data["mass"] > HALF
+    count, total = int(special.sum()), len(heads(result.data["special"]))
+    by_kind = [mass.sel({CATEGORY: kind}, drop=True) for kind in SPECIAL if kind in mass[CATEGORY].values]
+    said = any(special.equals(of_kind) for of_kind in by_kind) and not _without_specials(result)
+    if not count or said:
         return None
     verb = "puts more than half of its" if count == 1 else "put more than half of their"
     return Finding(
