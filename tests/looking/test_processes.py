@@ -1,6 +1,9 @@
 """Several processes: each tokenises its own texts, and losing one of them costs no more than its own work."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,14 +13,16 @@ from processes import ranks, run
 from tiny.subjects import examples, subject
 
 import lorgnette as lo
+from lorgnette.looking import pulse
 from lorgnette.testing import assert_close
 
 LENGTHS = (9, 4, 1, 6, 12, 3, 7, 8, 2, 5, 11)
 LOOK = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 from pathlib import Path
 import lorgnette.cli.look
 from lorgnette.cli import main
+from lorgnette.looking import pulse
 from lorgnette.looking.passes import Passes
 from lorgnette.texts.encoding import Encoder
 
@@ -29,14 +34,18 @@ def counted(self, some, **options):
 
 def killed(self, encoded, batch=None, number=0):
     if number == 2 and rank == os.environ.get("VICTIM"):
+        Path("killed").write_text(str(time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(float(os.environ.get("SLOW", "0")))
     take(self, encoded, batch, number)
 
+pulse.SILENT = float(os.environ.get("SILENT", pulse.SILENT))
 Encoder.encode_all, Passes.take = counted, killed
 lorgnette.cli.look.write_report = lambda *_: None  # the page shows a few texts of whichever process
 try:
     main()
 finally:
+    Path(f"ended-{rank}").write_text(str(time.monotonic()))
     Path(f"tokenised-{rank}.json").write_text(json.dumps(tokenised))
 """
 
@@ -48,13 +57,15 @@ def place(tmp_path_factory):
     model.model.save_pretrained(folder / "model")
     model.tokenizer.save_pretrained(folder / "model")
     (folder / "texts.txt").write_text("\n".join(example.text for example in examples(LENGTHS)))
+    (folder / "long.txt").write_text("\n".join(example.text for example in examples(LENGTHS * 60)))
+    (folder / "look.py").write_text(LOOK)
     done = run("-c", LOOK, *command("one"), cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
 
-def command(out, *more):
-    words = ["look", "model", "--corpus", "texts.txt", "--lens", "weights,norms:sample=16", "--batch-tokens", "10"]
+def command(out, *more, corpus="texts.txt"):
+    words = ["look", "model", "--corpus", corpus, "--lens", "weights,norms:sample=16", "--batch-tokens", "10"]
     return [*words, "--dtype", "float64", "--device", "cpu", "--keep", "texts", "--out", out, *more]
 
 
@@ -96,6 +107,48 @@ def test_a_killed_process_costs_its_own_work_only(place, victim, then):
     same(place, out)
     again = sorted(text for rank in range(then) for text in tokenised(place, rank))
     assert again == sorted((place / "texts.txt").read_text().splitlines()[int(victim) :: 2])
+
+
+def assert_ended_in_one_line(place, out, victim, said):
+    """The survivor, which had a long way to go, soon after the other was killed."""
+    words = [line for line in said.splitlines() if line.startswith("lorgnette: ")]
+    assert len(words) == 1, said[-3000:]
+    assert [file.name for file in (place / f".{out}.unfinished").glob("states-*")] == [
+        f"states-{1 - victim}.safetensors"
+    ]
+    done = len(json.loads((place / f"tokenised-{1 - victim}.json").read_text()))
+    assert done < len(LENGTHS) * 60 / 2
+    killed, ended = (float((place / name).read_text()) for name in ("killed", f"ended-{1 - victim}"))
+    return words[0], ended - killed
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_survivor_far_from_its_end_hears_of_it_within_a_minute(place, victim):
+    """Without anybody who watches over the processes. The first of them holds the store: its end is heard at once."""
+    out, silent = f"far-{victim}", 8.0
+    long = command(out, corpus="long.txt")
+    environment = {"VICTIM": str(victim), "SLOW": "0.4", "SILENT": str(silent)}
+    codes = {done.returncode: done for done in ranks(2, "-c", LOOK, *long, cwd=place, env=environment)}
+    assert set(codes) == {-9, 1}
+    assert "Traceback" not in codes[1].stderr
+    said, seconds = assert_ended_in_one_line(place, out, victim, codes[1].stderr)
+    assert "Another process of this run has ended" in said
+    assert ("process 2 of 2 has been silent for 8 s" in said) == (victim == 1)
+    assert seconds + pulse.SILENT - silent < 60
+
+
+def test_torchrun_ends_the_others_where_one_is_killed(place):
+    """Its agent sends them a signal, at which they save; what it says itself comes after their line."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(lo.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    environment |= {"VICTIM": "1", "SLOW": "0.4"}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "look.py"]
+    words = [*launch, *command("launched", corpus="long.txt")]
+    done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 1
+    said, seconds = assert_ended_in_one_line(place, "launched", 1, done.stderr)
+    assert "the same command with --resume goes on from here" in said
+    assert seconds < 60
+    assert "ChildFailedError" in done.stderr
 
 
 EVERY = """

@@ -143,9 +143,13 @@ def from_all(mine: T, group: "dist.ProcessGroup | None" = None) -> list[T]:
     try:
         dist.all_gather_object(out, mine, group=group)
     except RuntimeError as error:  # gloo: the connection was closed
-        raise UserError(
-            f"Another process of this run has ended before its work was done ({reason(error)}). With --out, what the "
-            "others have analysed is saved: the same command with --resume goes on from there, with any number of "
-            "processes."
-        ) from error
+        raise process_ended(reason(error)) from error
     return out
+
+
+def process_ended(why: str) -> UserError:
+    """What the others say where a process of their run is gone."""
+    return UserError(
+        f"Another process of this run has ended before its work was done ({why}). With --out, what the others have "
+        "analysed is saved: the same command with --resume goes on from there, with any number of processes."
+    )

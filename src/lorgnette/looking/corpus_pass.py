@@ -127,7 +127,9 @@ def _through(
     """The pass over those texts of this process that are left."""
     looking = passes.driver.lenses
     ids = UniqueIds(_ids(looking) if unique_ids else None)
-    saved = _saved_if_interrupted(keeper, passes, setting.out)
+    saved, pulse = _saved_if_interrupted(keeper, passes, setting.out), setting.ranks.pulse
+    if pulse is not None:
+        pulse.begin()
     with signals_between_batches() as heed_signals, torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= passes.driver.reads("words")
         in_turn = batches(left, setting.batch_tokens, texts.subject.device.type, passes.step)
@@ -142,6 +144,10 @@ def _through(
                 bar(len(encoded), sum(e.tokens for e in encoded))
             if keeper is not None:
                 keeper.due(looking, passes.analysed)
+            if pulse is not None and (lost := pulse.lost()) is not None:
+                if keeper is not None:
+                    keeper.keep_if_possible(looking, passes.analysed)
+                raise lost
             heed_signals()
 
 

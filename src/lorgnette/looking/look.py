@@ -121,51 +121,52 @@ def look(
     if labels is not None:
         refuse_no_mapping(labels, "labels", "{'pos': 'positive'}")
     ranks = ProcessRank.join()
-    texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
-    if first is not None and shard is None:
-        raise UserError("first is for the later rounds of shards: look(…, shard=(3, 64), first=…).")
-    left_out: dict[str, str] | None = None
-    if wants_all(lenses):  # every shard tries the lenses on the same texts
-        whole_corpus = texts if shard is None else TokenizedTexts(subject, texts.corpus, truncate=texts.truncate)
-        lenses, left_out = every_lens(whole_corpus, labels, _try)
-    chosen = with_needed(chosen_lenses(lenses))
-    whole = whole_model(texts, chosen, labels)
-    corpus = texts.corpus
-    if out is not None:
-        refuse_unnamed(subject.anatomy)
-    _refuse(texts, chosen, batch_tokens, resume)
-    refuse_odd_keep(keep)
-    looking = [*chosen, *whole]
-    for lens in looking:
-        refuse_used(lens, subject)
-        lens.bind(subject, keep_texts=keep is not None and lens in chosen)
-        if lens.per_text is not None and (size := text_count(corpus)) is not None:
-            lens.per_text.refuse_many(size)
-    weights = subject.weights_hash  # once: it reads all of them
-    setting = Setting(batch_tokens, progress, out, resume, weights, ranks)
-    read_together(texts, ranks)
-    if shard is not None:
-        about = Look.of(texts, looking, setting.weights, labels=labels, keep=keep, seed=seed, left_out=left_out)
-        return analysed_shard(texts, chosen, whole, setting, about, command, first)
-    run = Run(out, (weights, subject.precision, texts.fingerprint), texts.truncate, chosen)
-    others = run.others()
-    if resume and (done_before := run.finished()) is not None:
-        return done_before
-    if progress and ranks.first:
-        tell_costs(chosen)
-        tell_parts(chosen, corpus)
-    with alone(out, ranks):
-        prepare(texts, chosen, setting)
-        counts, keeper, paths = passed(texts, looking, setting, unique_ids=keep is not None)
-        provenance = provenance_of(texts, counts, weights, seed, command)
-        results = concluded(chosen, provenance, whole, left_out, paths)
-        if progress and ranks.first and command is None:  # the command line prints all notes with its table
-            tell_notes(results)
-        if out is not None and keeper is not None and ranks.first:
-            results = run.joined(others, results)
-            results.save(out)
-            keeper.clear()
-    return results
+    with ranks.beating():
+        texts = _texts(subject, corpus, truncate, None if shard is None else Share.given(shard))
+        if first is not None and shard is None:
+            raise UserError("first is for the later rounds of shards: look(…, shard=(3, 64), first=…).")
+        left_out: dict[str, str] | None = None
+        if wants_all(lenses):  # every shard tries the lenses on the same texts
+            whole_corpus = texts if shard is None else TokenizedTexts(subject, texts.corpus, truncate=texts.truncate)
+            lenses, left_out = every_lens(whole_corpus, labels, _try)
+        chosen = with_needed(chosen_lenses(lenses))
+        whole = whole_model(texts, chosen, labels)
+        corpus = texts.corpus
+        if out is not None:
+            refuse_unnamed(subject.anatomy)
+        _refuse(texts, chosen, batch_tokens, resume)
+        refuse_odd_keep(keep)
+        looking = [*chosen, *whole]
+        for lens in looking:
+            refuse_used(lens, subject)
+            lens.bind(subject, keep_texts=keep is not None and lens in chosen)
+            if lens.per_text is not None and (size := text_count(corpus)) is not None:
+                lens.per_text.refuse_many(size)
+        weights = subject.weights_hash  # once: it reads all of them
+        setting = Setting(batch_tokens, progress, out, resume, weights, ranks)
+        read_together(texts, ranks)
+        if shard is not None:
+            about = Look.of(texts, looking, setting.weights, labels=labels, keep=keep, seed=seed, left_out=left_out)
+            return analysed_shard(texts, chosen, whole, setting, about, command, first)
+        run = Run(out, (weights, subject.precision, texts.fingerprint), texts.truncate, chosen)
+        others = run.others()
+        if resume and (done_before := run.finished()) is not None:
+            return done_before
+        if progress and ranks.first:
+            tell_costs(chosen)
+            tell_parts(chosen, corpus)
+        with alone(out, ranks):
+            prepare(texts, chosen, setting)
+            counts, keeper, paths = passed(texts, looking, setting, unique_ids=keep is not None)
+            provenance = provenance_of(texts, counts, weights, seed, command)
+            results = concluded(chosen, provenance, whole, left_out, paths)
+            if progress and ranks.first and command is None:  # the command line prints all notes with its table
+                tell_notes(results)
+            if out is not None and keeper is not None and ranks.first:
+                results = run.joined(others, results)
+                results.save(out)
+                keeper.clear()
+        return results
 
 
 def _refuse(texts: TokenizedTexts, lenses: Sequence[Lens], batch_tokens: int, resume: bool) -> None:

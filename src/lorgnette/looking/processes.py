@@ -2,11 +2,13 @@
 
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from lorgnette.errors import UserError
+from lorgnette.looking.pulse import Pulse
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -26,6 +28,8 @@ class ProcessRank:
     world: int = 1
     group: "ProcessGroup | None" = field(default=None, repr=False, compare=False)
     """In which they wait for each other."""
+    pulse: Pulse | None = field(default=None, repr=False, compare=False)
+    """By which they know that the others are alive."""
 
     @property
     def first(self) -> bool:
@@ -46,6 +50,7 @@ class ProcessRank:
         Variables that are left over from another launch are refused, or, if they cannot matter, a note says so.
         """
         import torch.distributed as dist
+        from torch.distributed.distributed_c10d import _get_default_store
 
         if not (dist.is_available() and dist.is_initialized()):
             if _world_size() == 1:
@@ -55,8 +60,14 @@ class ProcessRank:
             # On a GPU too: the lenses' states are sums in float64 on the CPU, which nccl does not carry.
             dist.init_process_group("gloo")
         world = dist.get_world_size()
-        group = dist.new_group(backend="gloo", timeout=PATIENCE) if world > 1 else None
-        return ProcessRank(dist.get_rank(), world, group)
+        if world == 1:
+            return ProcessRank()
+        group, store, rank = dist.new_group(backend="gloo", timeout=PATIENCE), _get_default_store(), dist.get_rank()
+        return ProcessRank(rank, world, group, Pulse(store, rank, world))
+
+    def beating(self) -> AbstractContextManager[None]:
+        """Around all that a process does in a run: the others know that it is alive."""
+        return nullcontext() if self.pulse is None else self.pulse.beating()
 
 
 def is_first() -> bool:
