@@ -1,4 +1,4 @@
-"""What every lens costs on a GPU, over the plain sdpa pass of the same batches: the tables of docs/benchmarks.md.
+"""What every lens costs on a GPU, over the plain sdpa pass of the same batches: the tables of benchmarks/TARGETS.md.
 
 Ratios are of wall-clock times and everything is included: medians of repeats after a first look, which compiles kernels
 and is a figure of its own. Weights are random, which costs as much as any.

@@ -49,6 +49,7 @@ def as_printed(points: float, comma: bool) -> str:
         ("attention-beats-mean-frozen", 1),
         ("attention-beats-mean-trained", -1),
         ("residual-beats-base-frozen", 1),
+        ("residual-beats-base-frozen-depths", 1),
         ("depth-hurts-base", 1),
         ("positions-sinusoidal-base-frozen", -1),
         ("cls-beats-mean-residual-frozen", 1),
