@@ -4,7 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import torch
+import transformers as hf
 from tiny import gpt2, marian
+from tiny.pictures import picture_model
+from tiny.processors import processor_of
 from typer.testing import CliRunner
 
 import lorgnette as lo
@@ -238,3 +242,32 @@ def test_a_question_that_cannot_be_asked_is_refused_before_the_model_is_loaded(w
     refused = CliRunner().invoke(app, ["trace", "no-such-model", "the cat", *wrong])
     assert refused.exit_code == 2
     assert message in " ".join(refused.output.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory):
+    """A folder with a tiny LLaVA, its processor and a picture."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'lorgnette[pictures]'")
+    folder = tmp_path_factory.mktemp("llava")
+    torch.manual_seed(0)
+    hf.LlavaForConditionalGeneration(picture_model("llava")[0].config).save_pretrained(folder)
+    processor_of("llava").save_pretrained(folder)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    image.fromarray(pixels).save(folder / "cat.png")
+    return folder
+
+
+def test_a_text_with_a_picture(seeing, tmp_path):
+    asked = (seeing, "a red cat", "--image", seeing / "cat.png")
+    assert "text attends to: " in lorgnette(*asked)
+    head = ("--layer", 2, "--head", 3)
+    for file, more in (("head.svg", head), ("tower.svg", (*head, "--stack", "vision", "--query", 1))):
+        lorgnette(*asked, *more, "--figure", tmp_path / file)
+    assert "from '[CLS]'" in (tmp_path / "tower.svg").read_text(encoding="utf-8")
+    trace = lo.load(seeing).trace("a red cat", image=seeing / "cat.png", generate=3)
+    assert f"generated: {trace.generated.text.strip()}" in lorgnette(*asked, "--generate", 3)
+    told = json.loads(lorgnette(*asked, "--stack", "vision", *head, "--json"))
+    np.testing.assert_allclose(told["weights"], trace.tower()["weights"][1, 2], atol=1e-6)
+    assert "image attends to: special" in lorgnette(*asked, "--stack", "vision")
+    lorgnette(*asked, "--stack", "vision", "--html", tmp_path / "tower.html")
+    assert "[4,4]" in (tmp_path / "tower.html").read_text(encoding="utf-8")

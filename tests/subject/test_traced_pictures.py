@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from tiny.eager import own_weights
+from tiny.models import peaked
 from tiny.pictures import picture_model
-from tiny.processors import processor_of
+from tiny.processors import PROCESSORS, processor_of
 
 import lorgnette as lo
+from lorgnette.reporting.views.gather import document_of
 from lorgnette.texts.pictures import Picture
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'lorgnette[pictures]'")
@@ -89,8 +92,78 @@ def test_trace_takes_a_picture(corpus):
     trace = subject().trace("a red cat", image=corpus.parent / "pictures" / "1.png")
     assert trace["weights"].shape == (2, 4, 20, 20)
     assert trace.batch.source.part_names()[:2] == ["special", "image"]
-    with pytest.raises(lo.UserError, match="not continued"):
-        subject().trace("a cat", image=corpus.parent / "pictures" / "1.png", generate=3)
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("kind", PROCESSORS)
+def test_the_tower_is_a_trace_of_its_own(kind, tmp_path):
+    """Its weights are those of the model's eager attention; any head lies on the picture, as PNG, SVG and page."""
+    trace = subject(kind).trace("a red cat", image=Image.fromarray(NOISE))
+    tower = trace.tower()
+    assert tower.stacks == ("vision",)
+    before = int(kind in ("llava", "clip", "blip"))  # [CLS]
+    assert tower.pieces()[before:] == tuple(f"[{row},{column}]" for row in range(1, 5) for column in range(1, 5))
+    if kind != "blip":  # which has no eager function
+        own, _ = own_weights(trace.subject.model, trace.batch.inputs)
+        for site in tower.sites:
+            wanted = own[trace.subject.anatomy[site].module][0]
+            torch.testing.assert_close(tower[f"vision.{site.layer + 1}.weights"], wanted, atol=1e-5, rtol=1e-4)
+    drawn = trace.overlay(2, 3, stack="vision", query=0)
+    np.testing.assert_allclose(drawn.numbers.ravel(), tower["weights"][1, 2, 0, before:], rtol=1e-6)
+    assert drawn.picture.size == (16, 16)
+    assert drawn.save(tmp_path / "one.png").stat().st_size > 1000
+    document = document_of(tower)
+    assert [len(picture["pieces"]) for picture in document["pictures"]] == [16]
+    site = tower.sites[1]
+    output = trace.subject.anatomy[site].output_weights()[0][2]
+    sent = (tower.calls[site].value[0, 2] @ output).norm(dim=-1) * tower["weights"][1, 2, 0]
+    made = trace.overlay(2, 3, stack="vision", query=0, measure="norms").numbers
+    np.testing.assert_allclose(made.ravel(), sent[before:].detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_what_a_tower_lacks_is_one_line():
+    trace = subject().trace("a red cat", image=Image.fromarray(NOISE))
+    with pytest.raises(lo.UserError, match="attention alone, and no hidden states"):
+        _ = trace.tower().hidden_states
+    with pytest.raises(lo.UserError, match=r"1 pictures or tiles, counted from 0. Got 1"):
+        trace.tower(1)
+    with pytest.raises(lo.UserError, match="read no picture here"):
+        subject().trace("a red cat").tower()
+
+
+@pytest.mark.parametrize("kind", ["llava", "gemma3", "paligemma", "idefics3"])
+def test_a_text_with_a_picture_is_continued(kind):
+    """As transformers continues it; the rows of all steps are those of one pass over the whole."""
+    base, _ = picture_model(kind)
+    torch.manual_seed(0)
+    model = peaked(getattr(hf, type(base).__name__.replace("Model", "ForConditionalGeneration"))(base.config).eval())
+    seeing = lo.Subject(model, processor_of(kind))
+    trace = seeing.trace("a red cat", image=Image.fromarray(NOISE), generate=4)
+    prompt = seeing.encode([lo.Example("1", "a red cat", image=Picture.of(Image.fromarray(NOISE), "1"))])
+    with torch.no_grad():
+        ids = model.generate(**prompt.inputs, max_new_tokens=4, do_sample=False)
+    assert torch.equal(trace.batch.source.ids, ids)
+    count = len(ids[0])
+    assert trace.parts["generated"] == list(range(count - 4, count))
+    assert "prompt" not in trace.parts
+    assert sum(map(len, trace.parts.values())) == count
+    assert trace.tower()["weights"].isfinite().all()
+    if kind == "paligemma":  # whose prompt reads ahead, so that one pass would be another computation
+        return
+    again = lo.Subject(model, processor_of(kind))
+    with torch.no_grad():
+        whole = lo.attention(again, **trace.batch.inputs)
+    torch.testing.assert_close(trace["weights"], whole["decoder.weights"][:, 0], atol=1e-4, rtol=1e-3)
+    assert trace.overlay(2, 3, query=-1).numbers.shape == trace.overlay(2, 3, query=1).numbers.shape
+
+
+def test_blip_is_not_continued_and_says_so():
+    pair, _ = picture_model("blip")
+    paired = lo.Subject(hf.BlipForConditionalGeneration(pair.config).eval(), processor_of("blip"))
+    with pytest.raises(lo.UserError, match="runs a part of the model alone"):
+        paired.trace("a cat", image=Image.fromarray(NOISE), generate=3)
 
 
 @pytest.mark.parametrize("kind", ["clip", "blip"])

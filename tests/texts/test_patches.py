@@ -6,6 +6,7 @@ import torch
 from tiny.pictures import EXACT, picture_model
 
 import lorgnette as lo
+from lorgnette.texts.tower import tower_batch
 
 PARTS = ("image", "text", "special")
 PLACED = {"llava": 4, "paligemma": 4, "gemma3": 2, "internvl": 2, "smolvlm": 2, "qwen2_vl": 2, "mistral3": 2}
@@ -115,3 +116,15 @@ def test_lenses_read_the_language_model_of_a_model_of_pictures(kind, name):
     data = lens.compute().data
     assert list(data["stack"].values) == ["decoder"]
     assert data.sizes["head"] == 4
+
+
+def test_packed_patches_of_a_tower_stand_in_squares():
+    """As Qwen-VL's processor orders them: those that become one token stand together."""
+    example, grid = lo.Example("1", "it"), torch.tensor([[1, 4, 6]])
+    pixels = {"pixel_values": torch.zeros(24, 48), "image_grid_thw": grid}
+    config = type("Config", (), {"vision_config": type("Vision", (), {"spatial_merge_size": 2})})
+    tokens = tower_batch(example, pixels, config, 24, 0).source
+    assert tokens.pieces[0][:6] == ("[1,1]", "[1,2]", "[2,1]", "[2,2]", "[1,3]", "[1,4]")
+    assert tokens.patches.pictures(torch.arange(24.0))[0][1].tolist() == [2, 3, 6, 7, 10, 11]
+    windows = type("Config", (), {"vision_config": type("Vision", (), {"fullatt_block_indexes": [1]})})
+    assert tower_batch(example, pixels, windows, 24, 0).source.patches is None

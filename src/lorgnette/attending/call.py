@@ -178,6 +178,14 @@ class Call:
         scores = self.scores.block(texts, rows, heads, columns)
         return softmax(dense(scores), scores.sink, hides=scores.hides)
 
+    def of_text(self, text: int) -> "Call":
+        """The call of one text of the batch."""
+        some = slice(text, text + 1)
+        one = Call(self.site, self.scores.block(some), None if self._value is None else self._value[some])
+        one._weights = None if self._weights is None else self._weights[some]
+        one._context = None if self._context is None else self._context[some]
+        return one
+
     @property
     def sink(self) -> Float[Tensor, "batch head query"]:
         """1 − Σ_j α_ij, the weight of a learnt sink; zero without one, and in rows without visible keys."""

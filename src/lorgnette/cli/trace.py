@@ -56,7 +56,11 @@ def trace(
         ),
     ] = None,
     stack: Annotated[
-        str | None, typer.Option(help="encoder, decoder or cross.", show_default="the model's first")
+        str | None,
+        typer.Option(
+            help="encoder, decoder, cross, or vision: what patches of the picture read.",
+            show_default="the model's first",
+        ),
     ] = None,
     layer: Annotated[int | None, typer.Option(min=1, help="With --head: show all weights of one head.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="With --layer: show all weights of one head.")] = None,
@@ -182,6 +186,11 @@ def trace(
             answer = questions.paths(subject, example, wanted, more) if paths else questions.layers(subject, example)
         answer.show(subject, example, figure, as_json=as_json)
         return
+    if html is not None and stack in {site.name for site in subject.tower_sites}:
+        if explain or without or how is not None:
+            raise typer.BadParameter(f"--stack {stack} with --html goes without --explain, --without and --generate.")
+        typer.echo(subject.trace(example).tower().save(html))
+        return
     if html is not None:
         from lorgnette.reporting.views import write_page
         from lorgnette.reporting.views.gather import gathered
@@ -193,6 +202,10 @@ def trace(
         typer.echo(write_page(shown, html))
         return
     seen = subject.trace(example, without=without or (), generate=how)
+    if stack in {site.name for site in seen.pictured}:
+        if explain:
+            raise typer.BadParameter(f"--explain traces what is said back to the text: leave --stack {stack} out.")
+        seen = seen.tower()
     name = _stack(seen, stack)
     if explain:
         _say_cost(explain)
@@ -233,10 +246,11 @@ def _drawn(
     from lorgnette.reporting.overlay import relevance_of
 
     (stack, layer, head, query), trace = place, subject.trace(example)
-    patches = trace.batch.source.patches
+    tower = stack in {site.name for site in trace.pictured}
+    patches = (trace.tower() if tower else trace).batch.source.patches
     if patches is None:
         raise UserError(f"Where the patches of {subject.name!r} lie is not known, so they cannot be drawn (--figure).")
-    count = len(patches.tables())
+    count = trace.tiles if tower else len(patches.tables())
     _say_cost(methods)
     for number in range(count):
         if layer is not None and head is not None:
@@ -292,8 +306,8 @@ def _stack(trace: "Trace", stack: str | None) -> str:
     from lorgnette.errors import UserError, near
 
     if stack is not None and stack not in trace.stacks:
-        names = ", ".join(trace.stacks)
-        raise UserError(f"{trace.subject.name} has no stack {stack!r}.{near(stack, trace.stacks)} It has: {names}.")
+        known = (*trace.stacks, *dict.fromkeys(site.name for site in trace.pictured))
+        raise UserError(f"{trace.subject.name} has no stack {stack!r}.{near(stack, known)} It has: {', '.join(known)}.")
     return stack or trace.stacks[0]
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import operator
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Protocol, runtime_checkable
@@ -10,6 +10,7 @@ from typing import Annotated, Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers import GenerationMixin
 from transformers.utils import ModelOutput
 
 from lorgnette.attending import Call, Site, Tap
@@ -93,8 +94,6 @@ def traced(
         if heads:
             return Trace.of_without(subject, example, heads)
         return Trace.of(subject, example, truncate=truncate)
-    if example.image is not None:
-        raise UserError("A text with a picture can be traced, and not continued: leave generate= out.")
     how = how if isinstance(how, Generation) else Generation(how)
     intact = generated(subject, example, how)
     if not heads:
@@ -124,7 +123,7 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
             f"for {how.tokens}. Generate at most {max(subject.limit - len(encoded.source), 0)}, or shorten the prompt."
         )
     prompt = subject.collate([encoded]).inputs
-    steps, outputs = _StepRows(), _Outputs()
+    steps, outputs = _StepRows(subject.text_sites, subject.tower_sites), _Outputs()
     with outputs.recorded(subject.model):
         ids = generate(subject, prompt, how, *taps, steps)
     new = ids[0, prompt["input_ids"].shape[1] :].tolist()
@@ -133,7 +132,7 @@ def generated(subject: Subject, example: Example, how: Generation, *taps: Tap) -
     text = whole.example.text[len(encoded.example.text) :]
     about = Generated(len(encoded.source), text, how, bool(new) and new[-1] in _ends(subject))
     calls = {site: _joined(site, calls_of) for site, calls_of in steps.steps.items()}
-    return Trace(subject, batch, calls, outputs.joined(), generated=about).finite()
+    return Trace.of_calls(subject, batch, calls | steps.pictured, outputs.joined(), about)
 
 
 def generate(subject: Subject, prompt: dict[str, Tensor], how: Generation, *taps: Tap) -> Int[Tensor, "1 token"]:
@@ -146,8 +145,16 @@ def generate(subject: Subject, prompt: dict[str, Tensor], how: Generation, *taps
 
 def can_generate(subject: Subject) -> bool:
     """Whether the model can continue a text: a causal language model with its output head."""
-    has_output_head = getattr(subject.model, "can_generate", lambda: False)()
+    has_output_head = getattr(subject.model, "can_generate", lambda: False)() and not _generates_otherwise(
+        subject.model
+    )
     return bool(subject.anatomy.causal and has_output_head and not subject.encoder.translates)
+
+
+def _generates_otherwise(model: nn.Module) -> bool:
+    """Whether a model's `generate` is its own, and runs a part of it alone (BLIP)."""
+    inner = getattr(model, "get_base_model", lambda: model)()  # PEFT hands everything through
+    return getattr(type(inner), "generate", None) is not GenerationMixin.generate
 
 
 def refuse_silent(subject: Subject) -> None:
@@ -155,6 +162,11 @@ def refuse_silent(subject: Subject) -> None:
     if subject.encoder.translates:
         raise UserError(
             f"{subject.name!r} is a translation model: its trace already has the translation. Omit generate."
+        )
+    if subject.anatomy.causal and _generates_otherwise(subject.model) and hasattr(subject.model, "generate"):
+        raise UserError(
+            f"The generate of {type(subject.model).__name__} runs a part of the model alone, so {subject.name!r} "
+            "cannot continue a text here. Omit generate, and trace the text that it wrote."
         )
     if not can_generate(subject):
         raise UserError(
@@ -207,12 +219,18 @@ class _Step:
 
 
 class _StepRows(Tap):
-    """Keeps the calls of all steps."""
+    """Keeps the calls of all steps; those of a tower of pictures, which runs with the prompt alone, as they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, sites: Sequence[Site], towers: Sequence[Site] = ()) -> None:
+        self.sites, self.towers = sites, towers
         self.steps: dict[Site, list[_Step]] = {}
+        self.pictured: dict[Site, Call] = {}
 
     def see(self, call: Call) -> None:
+        if call.site in self.towers:
+            self.pictured[call.site] = call
+        if call.site not in self.sites:
+            return
         rows = call.query.shape[2]
         allowed = call.scores.visible_keys().expand(-1, -1, rows, call.key.shape[2])
         key, value = (tensor[:, :, -rows:].clone() for tensor in (call.key, call.value))

@@ -216,6 +216,11 @@ class Subject(Facts):
         return tuple(site for site in self.sites if site.of_texts and not (across and site.kind == "cross"))
 
     @property
+    def tower_sites(self) -> tuple[Site, ...]:
+        """Those of the tower of pictures, in which patches read each other."""
+        return tuple(site for site in self.sites if site.name == "vision")
+
+    @property
     def text_attention(self) -> tuple[AttentionSite, ...]:
         """The attention at these sites."""
         return tuple(self.anatomy[site] for site in self.text_sites)

@@ -1,8 +1,8 @@
 """The trace of one pass over one text."""
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from lorgnette.subject.recorded import RecordedPass
 from lorgnette.texts.batch import Batch, Tokens
 from lorgnette.texts.example import Example
 from lorgnette.texts.token_kinds import CATEGORIES
+from lorgnette.texts.tower import tower_batch
 
 if TYPE_CHECKING:
     from lorgnette.figures.plot import Plot
@@ -61,6 +62,8 @@ class Trace(NotebookDisplay, RecordedPass):
     """Whether the text was too long for the model and was truncated."""
     generated: "Generated | None" = None
     """The continuation that a language model generated, and how; None if there is none."""
+    pictured: Mapping[Site, Call] = field(default_factory=dict)
+    """The calls of the tower of pictures, all tiles in one; `tower` is the trace of one tile"""
 
     @staticmethod
     def of_without(subject: Subject, example: Example, heads: Iterable[Head]) -> "Trace":
@@ -88,10 +91,46 @@ class Trace(NotebookDisplay, RecordedPass):
     @staticmethod
     def over(subject: Subject, batch: Batch, *taps: Tap) -> "Trace":
         """One pass over an encoded batch with a single text."""
-        recorder: Recorder[Call] = Recorder(lambda call: call, subject.text_sites)
+        recorder: Recorder[Call] = Recorder(lambda call: call, (*subject.text_sites, *subject.tower_sites))
         with torch.no_grad(), subject.tapped(*taps, recorder):
             output = subject.run(batch, output_hidden_states=True, return_dict=True)
-        return Trace(subject, batch, recorder.records, output).finite()
+        return Trace.of_calls(subject, batch, recorder.records, output)
+
+    @staticmethod
+    def of_calls(
+        subject: Subject,
+        batch: Batch,
+        calls: Mapping[Site, Call],
+        output: ModelOutput,
+        generated: "Generated | None" = None,
+    ) -> "Trace":
+        """The trace of these calls, of which those of a tower of pictures are kept apart."""
+        own = {site: call for site, call in calls.items() if site in subject.text_sites}
+        pictured = {site: call for site, call in calls.items() if site in subject.tower_sites}
+        return Trace(subject, batch, own, output, generated=generated, pictured=pictured).finite()
+
+    @property
+    def tiles(self) -> int:
+        """How many pictures or tiles the tower of pictures read."""
+        return next((call.scores.shape[0] for call in self.pictured.values()), 0)
+
+    @checked
+    def tower(self, table: int = 0) -> "Trace":
+        """What the tower of pictures read: a trace of its own, in which patches are the tokens.
+
+        >>> trace.tower().overlay(2, 3, query=0).save("cls.png")       # doctest: +SKIP
+
+        `table`: of a picture in several tiles, which. It has everything that attention alone gives (`head`, `data`,
+        `plot`, `overlay`, `save` …), and no hidden states and no prediction.
+        """
+        if not self.pictured:
+            raise UserError(f"{self.subject.name!r} read no picture here with a tower whose attention was captured.")
+        if not 0 <= table < self.tiles:
+            raise UserError(f"The tower read {self.tiles} pictures or tiles, counted from 0. Got {table}.")
+        tokens = next(iter(self.pictured.values())).scores.shape[2]
+        batch = tower_batch(self.example, self.batch.inputs, self.subject.model.config, tokens, table)
+        calls = {site: call.of_text(table) for site, call in self.pictured.items()}
+        return Trace(self.subject, batch.to(self.subject.device), calls, ModelOutput())
 
     def finite(self) -> "Trace":
         """The trace itself; an error if it contains NaN or infinity, drawn as an empty or a full cell."""
@@ -170,7 +209,10 @@ class Trace(NotebookDisplay, RecordedPass):
     @property
     def states(self) -> list[Float[Tensor, "query model"]]:
         """The same states as a list."""
-        states = self.output.decoder_hidden_states if self.batch.target is not None else self.output.hidden_states
+        name = "hidden_states" if self.batch.target is None else "decoder_hidden_states"
+        states = getattr(self.output, name, None)
+        if states is None:
+            raise UserError(f"This trace of {self.subject.name!r} has attention alone, and no hidden states.")
         return [state[0] for state in states]
 
     @property
@@ -294,8 +336,11 @@ class Trace(NotebookDisplay, RecordedPass):
 
         `query`: the token that reads, counted from 0; −1 is the last. `measure`: "weights", or "norms" for what each
         patch contributes, ‖α f(x)‖. Patches that receive more than 0.3 of the head's weight, mean over all queries, are
-        framed as sinks. `table`: of a picture in several tiles, which.
+        framed as sinks. `table`: of a picture in several tiles, which. `stack="vision"`: a head of the tower of
+        pictures, in which patches read each other (`query=0` is [CLS], where there is one).
         """  # fmt: skip
+        if stack is not None and stack not in self.stacks and stack in {site.name for site in self.pictured}:
+            return self.tower(table).overlay(layer, head, query=query, measure=measure, stack=stack)
         return overlay_of(self, layer, head, query=query, measure=measure, stack=stack, table=table)
 
     @checked
@@ -311,7 +356,7 @@ def require_room(
     subject: Subject, batch: Batch, each: int, what: str, stack: str | None = None, instead: str = ""
 ) -> None:
     """Refuse in advance if `each` bytes per weight of every head exceed the free memory."""
-    sites = [site for site in subject.text_sites if stack in (None, site.name)]
+    sites = [site for site in (subject.text_sites if stack is None else subject.sites) if stack in (None, site.name)]
     pairs = [batch.queries(site).ids.shape[1] * batch.keys(site).ids.shape[1] for site in sites]
     count = sum(subject.anatomy[site].heads * pair for site, pair in zip(sites, pairs, strict=True))
     free = free_memory(subject.device)
@@ -328,7 +373,7 @@ INSTEAD = "Choose one head (--layer and --head, trace.head), or a lens (look), w
 
 
 def _refuse_not_finite(trace: Trace) -> None:
-    for site, call in trace.calls.items():
+    for site, call in (*trace.calls.items(), *trace.pictured.items()):
         # The entropy is made of every weight, without keeping them. The context alone would not tell: torch's own
         # attention on a CPU gives zeros for a row of NaN.
         if not all(bool(torch.isfinite(part).all()) for part in (call.entropy(), call.context)):

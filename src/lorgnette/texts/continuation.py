@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from torch.nn import functional as F
+
 from lorgnette.errors import UserError
 from lorgnette.texts.encoding import Encoder
 from lorgnette.texts.sides import Encoded, Side
@@ -31,7 +33,12 @@ def continued(encoder: Encoder, encoded: Encoded, ids: Sequence[int]) -> Encoded
     )
     side.types = None if prompt.types is None else [*prompt.types, *([prompt.types[-1]] * len(ids))]
     side.parts = [*(prompt.parts or [PROMPT] * len(prompt)), *([GENERATED] * len(ids))]
-    return replace(encoded, example=replace(encoded.example, text=encoded.example.text + text), source=side)
+    seen = {
+        name: F.pad(each, (0, len(ids))) if each.shape == (1, len(prompt)) else each
+        for name, each in encoded.seen.items()
+    }
+    example = replace(encoded.example, text=encoded.example.text + text)
+    return replace(encoded, example=example, source=side, seen=seen)
 
 
 def _words(encoder: Encoder, text: str, ends: list[int], special: list[bool]) -> tuple[list[int], list[str]]:

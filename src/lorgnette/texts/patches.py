@@ -125,7 +125,7 @@ def _counted(kind: str, inputs: Mapping[str, Tensor], config: PretrainedConfig |
     """The grids of all pictures in order, where the processor gave their sizes."""
     vision = getattr(config, "vision_config", None)
     merged = next((int(n) for n in (getattr(c, "spatial_merge_size", None) for c in (config, vision)) if n), 1)
-    sizes, patch = inputs.get("image_sizes"), _one(getattr(vision, "patch_size", None))
+    sizes, patch = inputs.get("image_sizes"), one_side(getattr(vision, "patch_size", None))
     counted = inputs.get(f"{kind}_grid_thw")
     if counted is not None:
         return [(t, h // merged, w // merged) for t, h, w in counted.tolist()]
@@ -137,7 +137,7 @@ def _counted(kind: str, inputs: Mapping[str, Tensor], config: PretrainedConfig |
 def _tile_of(config: PretrainedConfig | None) -> Grid | None:
     """The square of tokens that every picture or tile becomes, by the config."""
     vision = getattr(config, "vision_config", None)
-    patch, size = (_one(getattr(vision, name, None)) for name in ("patch_size", "image_size"))
+    patch, size = (one_side(getattr(vision, name, None)) for name in ("patch_size", "image_size"))
     if patch is None or size is None or _has_tiles_of_any_size(config):
         return None
     shrinks = ("scale_factor", "downsample_factor", "spatial_merge_size")
@@ -153,7 +153,7 @@ def _has_tiles_of_any_size(config: PretrainedConfig | None) -> bool:
     return hasattr(config, "image_grid_pinpoints")
 
 
-def _one(size: object) -> int | None:
+def one_side(size: object) -> int | None:
     """The side of a square."""
     sides = set(size) if isinstance(size, list | tuple) else {size}
     side = sides.pop()

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch
+from lorgnette.texts.continuation import GENERATED, PROMPT
 from lorgnette.texts.encoding import Encoder, refuse_half_characters
 from lorgnette.texts.example import Example
-from lorgnette.texts.patches import parts_of, patches_of, pictured_in
+from lorgnette.texts.patches import SPECIAL, TEXT, parts_of, patches_of, pictured_in
 from lorgnette.texts.sides import Encoded, Side, SideWords
 from lorgnette.texts.word_maps import runs_of, spoken
 from lorgnette.types import PretrainedConfig, ProcessorMixin
@@ -99,6 +100,9 @@ class PictureEncoder(Encoder):
         pictured = pictured_in(source.ids, self.config)
         if pictured:
             kinds = {**source.categories, **parts_of(pictured, source.mask, source.special)}
+            if GENERATED in kinds:  # a part of its own, beside those of the prompt
+                kinds |= {name: kinds[name] & ~kinds[GENERATED] for name in (TEXT, SPECIAL)}
+                del kinds[PROMPT]
             patches = patches_of(pictured, inputs, self.config, None)
             source = source.replaced(categories=kinds, patches=patches)
         return replace(batch, inputs=inputs, source=source)

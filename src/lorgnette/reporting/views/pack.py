@@ -42,7 +42,8 @@ def pack(
     `relevance` gives each method's value per source piece; `induced` the 1-based head of each word (0: root) in the
     tree of each attention head of the first stack. The gold tree and the rationale come with the trace's example.
     """
-    require_room(trace.subject, trace.batch, PACKED, "a page of them", instead=INSTEAD)
+    only = trace.stacks[0] if len(trace.stacks) == 1 else None
+    require_room(trace.subject, trace.batch, PACKED, "a page of them", only, instead=INSTEAD)
     sides: list[Tokens] = []
     norms = norms and trace.subject.anatomy.knows("output")
     stacks = [_stack(trace, name, sides, norms) for name in trace.stacks]
