@@ -208,5 +208,5 @@ def test_the_paragraphs_of_the_package():
     texts = [example.text for example in lo.corpus("english")]
     assert len(texts) == 50
     assert texts[0].startswith("The ferry was late again")
-    with pytest.raises(UserError, match="english has no splits"):
+    with pytest.raises(UserError, match="english has no split"):
         lo.corpus("english:test")

@@ -289,7 +289,7 @@ def labelled(*labels, names=("no", "yes")):
         ({"corpus": "planted", "test_split": "exam"}, "no split 'exam'"),
         ({"overrides": {"layer": 2}}, "no setting 'layer'.*Did you mean 'layers'"),
         ({"model": "tp9-residul"}, "Did you mean 'tp9-residual'"),
-        ({"embeddings": "glove", "data": "/nowhere"}, "embeddings 'glove' are read from"),
+        ({"embeddings": "glove", "data": "/nowhere"}, "embeddings 'glove' need the folder"),
         ({"vocabulary": "vectors"}, "needs vectors"),
         ({"model": "tp9-residual", "penalties": (EntropyPenalty(1.0),)}, "row of <cls>"),
         ({"model": "mean", "penalties": (EntropyPenalty(1.0, "all"),), "overrides": {}}, "has none"),

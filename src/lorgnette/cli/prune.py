@@ -17,9 +17,9 @@ def prune(settings: PruningSettings) -> None:
     """Make a trained model smaller and faster, and report the cost in accuracy and the gain in size and speed.
 
     Fine-tunes with gates on heads, feed-forward units and layers under one budget (or ranks them), removes those whose
-    gates closed, trains the rest to do as the whole model did, and writes a smaller checkpoint, its tokenizer,
+    gates closed, distils the whole model into the rest, and writes a smaller checkpoint, its tokenizer,
     training.json and model.onnx. `lorgnette.load` opens it; so does AutoModel after `import lorgnette.models` (with
-    --uniform or --format stock, without it). What each kind can save at most is said first. --resume continues an
+    --uniform or --format stock, without it). It first prints the most that each kind can save. --resume continues an
     interrupted run.
 
     [bold]Examples[/bold]

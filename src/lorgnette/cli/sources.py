@@ -40,10 +40,10 @@ def sources(
     *,
     opening: options.Opening,
 ) -> None:
-    """Show which parts of its prompt an answer used, and which signal and which heads tell.
+    """Show which parts of its prompt an answer used, and which signals and heads reveal it.
 
-    For every part: its share of attention and of the norm at the rows that say the answer, its relevance, how far the
-    log-probability of the answer falls when the part is masked out in every layer (drop), and how far it rises when it
+    For every part: its share of attention and of the norm at the rows that predict the answer, its relevance, how far
+    the log-probability of the answer falls when the part is masked out in every layer (drop), and how far it rises when it
     is the only source (alone). Over several prompts: how well each signal, and each head, ranks the sources as masking
     them does. With --out, results, report.html and a table of all parts (sources.csv) are written to a folder.
 

@@ -51,7 +51,7 @@ def trace(
         typer.Option(
             min=1,
             metavar="N",
-            help="With --image and --figure: the token that reads, the Nth.",
+            help="With --image and --figure: use the Nth token as the query.",
             show_default="the last",
         ),
     ] = None,

@@ -87,6 +87,11 @@ def head_axis(names: Sequence[str]) -> Any:
     return alt.Axis(grid=False, values=list(shown), labelExpr=expression, labelAngle=-90, labelOverlap=False)
 
 
+def percent_axis() -> Any:
+    """The axis of a share, with a space before the sign, as in sentences."""
+    return alt.Axis(labelExpr="format(datum.value * 100, '~g') + ' %'")
+
+
 def class_matrix(frame: Any, down: str, across: str, value: str) -> Chart:
     """Class × class, with the number in each cell; cosines, so the scale is centred on the right angle."""
     rows = [

@@ -117,7 +117,7 @@ class PathPart(Strict):
     y: float = Field(description="The level: the output has the highest.")
 
 
-class PathEdge(Strict):
+class PathStep(Strict):
     """One edge: from a part that writes, into one that reads."""
 
     x: float
@@ -135,7 +135,7 @@ class PathsAnswer(Strict):
     explained: str
     logit: float
     parts: list[PathPart]
-    edges: list[PathEdge] = Field(description="In the order in which they were found: from the output downwards.")
+    edges: list[PathStep] = Field(description="In the order in which they were found: from the output downwards.")
 
 
 class SourcePart(Strict):

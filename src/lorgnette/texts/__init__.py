@@ -148,7 +148,8 @@ def _opened(name: str, split: str | None, data: str | Path | None, columns: Colu
         return planted_corpus(*_one_split(name, parts, split))
     if first == "english":
         if parts or split:
-            raise UserError("english has no splits: leave out the split.")
+            wanted = ":".join(parts) or split
+            raise UserError(f"english has no split {wanted!r}: leave it out, or choose a corpus with training texts.")
         return _english()
     if first in corpus_names():
         return named_corpus(first, parts, split, data)

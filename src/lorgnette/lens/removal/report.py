@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 
 from lorgnette.axes import DRAW, SHARE, SIGNAL, SIGNAL_B, STACK
-from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.charts import COLOURS, percent_axis
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import PRUNING, LensReport
@@ -54,7 +54,7 @@ def curves(frame: "pd.DataFrame", metric: str) -> "alt.LayerChart | alt.HConcatC
         part = part.assign(low=found.low, high=found.high, signal=part[SIGNAL].map(_words))
         rows = part[["signal", SHARE, metric, "low", "high"]].to_dict("records")
         base = alt.Chart(alt.Data(values=rows), width=330, height=240).encode(
-            x=alt.X(field=SHARE, type="quantitative", title="share of heads removed", axis=alt.Axis(format="%")),
+            x=alt.X(field=SHARE, type="quantitative", title="share of heads removed", axis=percent_axis()),
             color=alt.Color(field="signal", type="nominal", title="ranked by", scale=colours),
         )
         dashed = alt.condition(f"datum.signal == '{RANDOM}'", alt.value([5, 4]), alt.value([1, 0]))

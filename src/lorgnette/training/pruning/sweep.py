@@ -8,6 +8,7 @@ from statistics import mean, stdev
 import altair as alt
 
 from lorgnette.errors import UserError
+from lorgnette.figures.charts import percent_axis
 from lorgnette.figures.drawing import drawn, renderer
 from lorgnette.files import written_whole
 from lorgnette.training.folder import RunFolder
@@ -196,7 +197,7 @@ def _before_training(rows: list[Json]) -> Chart:
 
 def _axes(metric: str) -> tuple[alt.X, alt.Y]:
     scale = alt.Scale(zero=False)
-    share = alt.X(field="parameters", type="quantitative", title="parameters left", axis=alt.Axis(format="%"),
+    share = alt.X(field="parameters", type="quantitative", title="parameters left", axis=percent_axis(),
                   scale=scale)  # fmt: skip
     return share, alt.Y(field="value", type="quantitative", title=metric, scale=scale)
 
