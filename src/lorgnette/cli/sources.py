@@ -42,10 +42,11 @@ def sources(
 ) -> None:
     """Show which parts of its prompt an answer used, and which signals and heads reveal it.
 
-    For every part: its share of attention and of the norm at the rows that predict the answer, its relevance, how far
-    the log-probability of the answer falls when the part is masked out in every layer (drop), and how far it rises when it
-    is the only source (alone). Over several prompts: how well each signal, and each head, ranks the sources as masking
-    them does. With --out, results, report.html and a table of all parts (sources.csv) are written to a folder.
+    For every part: its share of attention and of the norm at the rows that predict the answer, its relevance, how
+    far the log-probability of the answer falls when the part is masked out in every layer (drop), and how far it
+    rises when it is the only source (alone). Over several prompts: how well each signal, and each head, ranks the
+    sources as masking them does. With --out, results, report.html and a table of all parts (sources.csv) are
+    written to a folder.
 
     A line of PROMPTS is {"parts": {"document 1": "…", "question": "…"}, "answer": " …"}, or has "text" with the
     name, start and end of each of its "parts", or "messages" for a chat, whose contents may be given in parts. "gold"

@@ -247,8 +247,8 @@ def vectors_path(source: str, settings: TrainingSettings) -> Path:
     root = settings.data or os.environ.get("LORGNETTE_DATA")
     if not root or not (Path(root) / GLOVE).is_dir():
         raise UserError(
-            f"embeddings 'glove' need the folder {GLOVE} in the data folder (--data or LORGNETTE_DATA). Without it, give "
-            "a file of vectors, such as --embeddings glove.6B.100d.txt, or use --embeddings random."
+            f"embeddings 'glove' need the folder {GLOVE} in the data folder (--data or LORGNETTE_DATA). Without it, "
+            "give a file of vectors, such as --embeddings glove.6B.100d.txt, or use --embeddings random."
         )
     return Path(root) / GLOVE
 
