@@ -154,7 +154,7 @@ class _Ranking:
         sites = tuple(Site("encoder", "self", layer) for layer in range(HEADS[0]))
         self.by_head = Places(sites, HEADS[1], {site: tuple(range(HEADS[1])) for site in sites})
         self.by_layer, self.per_text = Places(sites), None
-        self.states = SimpleNamespace(parts=[], commit=lambda: None)
+        self.states = SimpleNamespace(parts=[], device=torch.device("cpu"), commit=lambda: None)
 
     def state(self, name: str, start: torch.Tensor, *_: Any, **__: Any) -> None:
         setattr(self, name, start.clone())

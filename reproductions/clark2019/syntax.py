@@ -65,7 +65,7 @@ def uas(data: xr.Dataset, features: str, decoding: str = "argmax") -> Estimate |
     mean, error = (float(data[name].sel(where)) for name in ("uas_words", "uas_words_se"))
     if mean != mean:
         return None
-    return _even(mean, 1.96 * error)
+    return Estimate.of_many(mean, error, "sentences")
 
 
 def less(one: Estimate, other: Estimate) -> Estimate:

@@ -1,9 +1,11 @@
 """A claim: a sentence that can be wrong, our estimate, the bound that decides, and what was printed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lorgnette.statistics import estimate
 from lorgnette.statistics.estimate import LEVEL
 
 HOLDS, FAILS, OPEN, NOT_JUDGED = "holds", "does not hold", "cannot tell", "not judged"
@@ -27,6 +29,17 @@ class Estimate:
     over: str = ""
     method: str = ""
     p: float | None = None
+
+    @classmethod
+    def of(cls, measured: estimate.Estimate, over: str, method: str = "t", n: int | None = None) -> "Estimate":
+        """A number of the library, with its interval."""
+        low, high = measured.interval
+        return cls(value=float(measured.value), low=low, high=high, n=n, over=over, method=method)
+
+    @classmethod
+    def of_many(cls, value: float, se: float, over: str, method: str = "normal") -> "Estimate":
+        """A number of which no cell keeps the count of what it is over, which is large: there t is normal."""
+        return cls.of(estimate.Estimate(value, se, math.inf), over, method)
 
     @property
     def interval(self) -> tuple[float, float] | None:

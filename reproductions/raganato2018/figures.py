@@ -13,7 +13,17 @@ from reproductions.frame.head_maps import dots, head_map
 from reproductions.frame.page import Figure
 from reproductions.raganato2018.claims import PLACES, TASK_NAMES
 from reproductions.raganato2018.grid import TREEBANKS
-from reproductions.raganato2018.readings import PATTERNS, baseline, conditions, models, patterns, probe, tasks, trees
+from reproductions.raganato2018.readings import (
+    PATTERNS,
+    baseline,
+    conditions,
+    models,
+    over_sentences,
+    patterns,
+    probe,
+    tasks,
+    trees,
+)
 
 _SHOWN = (TRAINED, SHUFFLED, RANDOM)
 _LINES = {"head_is_next": "next word", "head_is_previous": "previous word", "random_tree": "random tree"}
@@ -88,7 +98,8 @@ def _probe(cells: Finished, task: str) -> Any:
         for layer, mean, error in zip(
             data["layer"].values, data["accuracy"].values, data["accuracy_se"].values, strict=True
         ):
-            ends = {"low": float(mean - 1.96 * error), "high": float(mean + 1.96 * error)}
+            whole = over_sentences(float(mean), float(error))
+            ends = {"low": whole.low, "high": whole.high}
             rows.append({"layer": int(layer), "condition": condition, "accuracy": float(mean), **ends})
     flat = [{"y": probe(cells, task).attrs[name]} for name in ("majority", "type_majority")]
     x, zero = alt.X("layer:O", axis=alt.Axis(labelAngle=0)), alt.Scale(zero=False)

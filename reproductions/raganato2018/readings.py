@@ -152,8 +152,7 @@ def inside_less_outside(cells: Finished, task: str, inside: Sequence[int], outsi
     value, n = gap.sum() / size.sum(), len(gap)
     terms = (gap - value * size) / size.sum()
     error = float(np.sqrt(n / (n - 1) * np.square(terms).sum()))
-    low, high = Measured(float(value), error, n - 1).interval
-    return Estimate(value=float(value), low=low, high=high, n=n, over="texts", method="t, paired")
+    return Estimate.of(Measured(float(value), error, n - 1), "texts", "t, paired", n)
 
 
 def less(one: xr.Dataset, other: xr.Dataset) -> Estimate:
@@ -166,9 +165,8 @@ def less(one: xr.Dataset, other: xr.Dataset) -> Estimate:
 
 
 def over_sentences(value: float, se: float, method: str = "normal") -> Estimate:
-    """The 95 % interval of a probe's number. The cells keep no count of sentences, which are many: t is normal."""
-    low, high = Measured(value, se, np.inf).interval
-    return Estimate(value=value, low=low, high=high, over="sentences", method=method)
+    """The 95 % interval of a probe's number."""
+    return Estimate.of_many(value, se, "sentences", method)
 
 
 def _array(values: Any) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from lorgnette.statistics import estimate
 from reproductions.frame.claims import OPEN, Bound
 from reproductions.frame.finished import Finished, Measured
 from reproductions.frame.page import Table, published
@@ -99,7 +100,7 @@ def _seeds(runs: Runs, model: Model) -> str:
 
 
 def _sampling(texts: int) -> float:
-    return 1.96 * math.sqrt(0.87 * 0.13 / texts)
+    return float(estimate.Estimate(0.87, math.sqrt(0.87 * 0.13 / texts), texts).half)
 
 
 def _row(runs: Runs, model: Model) -> dict[str, Any]:

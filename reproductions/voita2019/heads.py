@@ -122,8 +122,8 @@ def relation(data: xr.Dataset, name: str, way: str) -> Mapping[str, Any]:
 
 def excess(row: Mapping[str, Any]) -> Estimate:
     """Accuracy less that of the best offset; the errors of both are taken as independent."""
-    errors = [(row[f"{name}high"] - row[f"{name}low"]) / 3.92 for name in ("", "baseline_")]
-    value, half = row["accuracy"] - row["baseline"], 1.96 * float(np.hypot(*errors))
+    halves = [(row[f"{name}high"] - row[f"{name}low"]) / 2 for name in ("", "baseline_")]
+    value, half = row["accuracy"] - row["baseline"], float(np.hypot(*halves))
     return Estimate(value=value, low=value - half, high=value + half, n=row["pairs"], over="pairs", method="normal")
 
 

@@ -14,7 +14,7 @@ from lorgnette.axes import HEAD
 from lorgnette.lens.moments import COUNT, TOTAL, WEIGHT, Moments
 from lorgnette.lens.places import Places
 from lorgnette.lens.states import zeros
-from lorgnette.statistics.estimate import Estimate, false_discovery_among
+from lorgnette.statistics.estimate import Estimate, error_of_sum, false_discovery_among
 
 Held = Sequence[tuple[Site | tuple[Site, ...] | None, Mapping[str, tuple[Tensor, Tensor]]]]
 Label = str | int | float
@@ -238,12 +238,6 @@ class Pairs:
         laid = self.places.laid_out(shaped[:, None].repeat(self.places.shape[1], 1))
         whole = xr.DataArray(laid, dims=(*self.places.dims, *self.axes), coords=self.places.labels(self.axes))
         return whole.max(HEAD)
-
-
-def error_of_sum(variance: Float[np.ndarray, " row"], count: Float[np.ndarray, " row"]) -> Float[np.ndarray, " row"]:
-    """√(n/(n−1) · variance); NaN below two texts."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(count > 1, np.sqrt(count / (count - 1) * np.maximum(variance, 0.0)), np.nan)
 
 
 def extreme_q(

@@ -65,6 +65,13 @@ class Estimate:
             return cls(mean[()], np.full(known.shape[:-1], np.nan)[()], n)
         return cls(known.mean(-1)[()], (known.std(-1, ddof=1) / np.sqrt(n))[()], n)
 
+    @classmethod
+    def share(cls, hits: "Float[np.ndarray, '*rest']", items: "Float[np.ndarray, '*rest']") -> "Estimate":
+        """The share of so many independent items that are hits: the mean of zeros and ones."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = hits / items
+        return cls(share, error_of_sum(share * (1 - share) / items, items), items)
+
     @property
     def degrees(self) -> Numbers:
         """Degrees of freedom: count − 1; NaN below one."""
@@ -246,12 +253,15 @@ def paired_terms(
     return _residual(np.nan_to_num(after), after_weight) - _residual(np.nan_to_num(before), before_weight)
 
 
-def error_of_terms(
-    terms: Float[np.ndarray, "text *cell"], count: Float[np.ndarray, "*cell"]
-) -> Float[np.ndarray, "*cell"]:
+def error_of_terms(terms: Float[np.ndarray, "text *cell"], count: Numbers) -> Float[np.ndarray, "*cell"]:
     """√(n/(n−1) · Σ r_t²); NaN below two texts."""
+    return error_of_sum(np.asarray((terms**2).sum(0)), np.asarray(count, dtype=float))
+
+
+def error_of_sum(squares: Float[np.ndarray, "*cell"], count: Float[np.ndarray, "*cell"]) -> Float[np.ndarray, "*cell"]:
+    """√(n/(n−1) · squares), of a sum of squares that is already known; NaN below two texts."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(count > 1, np.sqrt(count / (count - 1) * (terms**2).sum(0)), np.nan)
+        return np.where(count > 1, np.sqrt(count / (count - 1) * np.maximum(squares, 0.0)), np.nan)
 
 
 def _residual(value: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from lorgnette.lens.alignment.formulas import links, predicted_words, word_score
 from lorgnette.lens.alignment.lens import token_scores
 from lorgnette.lens.base import Lens
 from lorgnette.results import Result
-from lorgnette.statistics.estimate import Estimate
+from lorgnette.statistics.estimate import Estimate, error_of_terms
 from lorgnette.subject import Subject
 from lorgnette.texts.alignments import Links
 from lorgnette.texts.batch import Batch
@@ -109,13 +109,13 @@ def counted(found: Mapping[str, Pairs], gold: Mapping[str, Links]) -> Counts:
 
 def error_rate(counts: Counts) -> Estimate:
     """AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over all texts, its error over texts as that of a ratio."""
-    errors = _errors(counts)
-    return Estimate(_rate(counts), _spread(errors), len(counts))
+    return Estimate(_rate(counts), float(error_of_terms(_errors(counts), len(counts))), len(counts))
 
 
 def error_difference(counts: Counts, other: Counts) -> Estimate:
     """The difference of two error rates on the same texts, paired by text."""
-    return Estimate(_rate(counts) - _rate(other), _spread(_errors(counts) - _errors(other)), len(counts))
+    error = error_of_terms(_errors(counts) - _errors(other), len(counts))
+    return Estimate(_rate(counts) - _rate(other), float(error), len(counts))
 
 
 def _rate(counts: Counts) -> float:
@@ -127,8 +127,3 @@ def _errors(counts: Counts) -> Float[np.ndarray, " text"]:
     """What each text adds to the rate's linearised error: (d_t (1 − R) − hits_t) / Σ d."""
     hits, total = counts[:, 0] + counts[:, 1], counts[:, 2] + counts[:, 3]
     return (total * (1 - _rate(counts)) - hits) / max(total.sum(), 1)
-
-
-def _spread(errors: Float[np.ndarray, " text"]) -> float:
-    n = len(errors)
-    return float(np.sqrt(n / (n - 1) * (errors**2).sum())) if n > 1 else float("nan")

@@ -25,6 +25,7 @@ from lorgnette.lens.attention_probe.probe import (
 from lorgnette.lens.attention_probe.sentences import SampledSentence, SentenceSample
 from lorgnette.lens.base import Lens
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import error_of_terms
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 from lorgnette.syntax.arborescence import free_trees
@@ -239,6 +240,5 @@ def share_of_words(right: np.ndarray, counts: np.ndarray) -> np.ndarray:
         if len(n):
             out[score, 0] = x.sum() / n.sum()
         if len(n) > 1:
-            spread = ((x - out[score, 0] * n) ** 2).sum()
-            out[score, 1] = np.sqrt(len(n) / (len(n) - 1) * spread) / n.sum()
+            out[score, 1] = error_of_terms((x - out[score, 0] * n) / n.sum(), out[score, 2])
     return out

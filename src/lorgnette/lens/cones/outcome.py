@@ -20,6 +20,7 @@ from lorgnette.lens.cones.formulas import (
     separation,
 )
 from lorgnette.lens.pairs import extreme_q
+from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.spearman import spearman
 
 if TYPE_CHECKING:
@@ -144,6 +145,13 @@ def cone_variables(sample: Sample, lens: "Cones") -> dict[str, xr.DataArray]:
     return table.arrays
 
 
+def _put(table: _ConeTable, key: tuple[str, ...], where: "int | slice | tuple[int, ...]", found: Estimate) -> None:
+    """An estimate, its standard error and its count, at some place of the variable `key`."""
+    name, *dims = key
+    for tail, numbers in (("", found.value), ("_se", found.se), ("_count", found.count)):
+        table[f"{name}{tail}", *dims][where] = numbers
+
+
 def _by_label(table: _ConeTable, name: str, c: int, cosines: Float[Tensor, "text draw"], sample: Sample) -> None:
     """Mean over draws, then over the texts of each class, with its standard error; quantiles over both."""
     both = (axes.DIRECTION, axes.LABEL)
@@ -151,12 +159,7 @@ def _by_label(table: _ConeTable, name: str, c: int, cosines: Float[Tensor, "text
         block = cosines[sample.labels == label]
         each = block.nanmean(1) if block.shape[1] else block.new_full((len(block),), torch.nan)
         each = each[~each.isnan()]
-        mean, error, count = (table[f"{name}{tail}", *both] for tail in ("", "_se", "_count"))
-        count[c, label] = len(each)
-        if len(each):
-            mean[c, label] = float(each.mean())
-        if len(each) > 1:
-            error[c, label] = float(each.std() / len(each) ** 0.5)
+        _put(table, (name, *both), (c, label), Estimate.mean(each.numpy()))
         if name == "cosine":
             quantiles = table["cosine_quantile", *both, axes.QUANTILE]
             quantiles[c, label] = np.quantile(block[~block.isnan()].numpy(), QUANTILES) if len(each) else np.nan
@@ -183,9 +186,7 @@ def _right_and_wrong(table: _ConeTable, c: int, cosines: Float[Tensor, "text dra
     for name, which in (("own_right", own & (sample.predicted == c)), ("own_wrong", own & (sample.predicted != c))):
         each = cosines[which].nanmean(1) if cosines.shape[1] else torch.zeros(0)
         each = each[~each.isnan()]
-        table[name, axes.DIRECTION][c] = float(each.mean()) if len(each) else np.nan
-        table[f"{name}_se", axes.DIRECTION][c] = float(each.std() / len(each) ** 0.5) if len(each) > 1 else np.nan
-        table[f"{name}_count", axes.DIRECTION][c] = len(each)
+        _put(table, (name, axes.DIRECTION), c, Estimate.mean(each.numpy()))
 
 
 def _neighbours(
@@ -217,13 +218,8 @@ def _pairs(labels: Int[Tensor, " text"], classes: int) -> np.ndarray:
 
 
 def _accuracy(table: _ConeTable, confusion: np.ndarray) -> None:
-    texts = confusion.sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.diag(confusion) / texts
-        error = np.sqrt(share * (1 - share) / (texts - 1))
-    table["accuracy", axes.LABEL][:] = share
-    table["accuracy_se", axes.LABEL][:] = np.where(texts > 1, error, np.nan)
-    table["accuracy_count", axes.LABEL][:] = texts
+    found = Estimate.share(np.diag(confusion).astype(float), confusion.sum(1).astype(float))
+    _put(table, ("accuracy", axes.LABEL), slice(None), found)
 
 
 def _correlated(table: _ConeTable) -> None:

@@ -20,7 +20,7 @@ from lorgnette.lens.pairs import extreme_q
 from lorgnette.lens.patching.pairs import counterparts, pair_key, question
 from lorgnette.lens.signals import Signal, variable
 from lorgnette.results import Result
-from lorgnette.statistics.estimate import Estimate, false_discovery
+from lorgnette.statistics.estimate import Estimate, error_of_terms, false_discovery
 from lorgnette.statistics.hash_sample import Column, HashSample
 from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
@@ -168,11 +168,8 @@ def clustered_error(values: Float[np.ndarray, " text"], pair: Float[np.ndarray, 
     s_c sums over the n_c texts of pair c: √(G/(G − 1) Σ_c (s_c − n_c x̄)²) / N for G pairs of N texts in all.
     """
     sums, sizes = summed(values, pair), summed(np.ones_like(values), pair)
-    groups = len(sums)
-    if groups < 2:
-        return float("nan")
     residuals = sums - sizes * values.mean()
-    return float(np.sqrt(groups / (groups - 1) * (residuals**2).sum()) / len(values))
+    return float(error_of_terms(residuals / len(values), len(sums)))
 
 
 def ratio_of_sums(change: Float[np.ndarray, " pair"], whole: Float[np.ndarray, " pair"]) -> tuple[float, float, float]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.lens.pairs import extreme_q
 from lorgnette.lens.probes.probe import Recipe, control_labels, train_mixture, train_probes
+from lorgnette.statistics.estimate import Estimate
 
 DESCRIPTIONS = {
     "accuracy": "test accuracy of the probe, mean over seeds",
@@ -169,9 +170,8 @@ class _ProbeTable:
     def mixture(self, weights: Float[Tensor, "seed state"], centre: Float[Tensor, " seed"]) -> None:
         """Means over seeds; these errors are over seeds."""
         for name, values in (("mixing", weights.double().cpu()), ("mixing_centre", centre.double().cpu())):
-            self.values[name] = values.mean(0)
-            if len(values) > 1:
-                self.values[f"{name}_se"] = values.std(0) / len(values) ** 0.5
+            found = Estimate.mean(values.movedim(0, -1).numpy())
+            self.values[name], self.values[f"{name}_se"] = torch.as_tensor(found.value), torch.as_tensor(found.se)
 
     def arrays(self, labels: int, train: ProbeItems, test: ProbeItems, unseen: int) -> dict[str, xr.DataArray]:
         dims = {2: (axes.PROBE, axes.STATE), 1: (axes.PROBE,), 0: ()}

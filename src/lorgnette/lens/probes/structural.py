@@ -18,6 +18,7 @@ from lorgnette.lens.hidden_states import VectorSizes, hidden_states
 from lorgnette.lens.occurrences import word_vectors
 from lorgnette.lens.probes.outcome import ratio
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import error_of_terms
 from lorgnette.statistics.hash_sample import NAME, Column, HashSample, as_names
 from lorgnette.statistics.hashing import text_key
 from lorgnette.statistics.spearman import spearman
@@ -224,6 +225,4 @@ def _mean_and_error(
     """Over the texts that have a correlation: two words, or distances that are all alike, have none."""
     count = np.isfinite(rho).sum(0)
     mean = np.where(count > 0, np.nansum(rho, 0) / np.maximum(count, 1), np.nan)
-    squares = np.nansum((rho - mean) ** 2, 0)
-    error = np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1))
-    return mean, np.where(count > 1, error, np.nan)
+    return mean, error_of_terms(np.nan_to_num((rho - mean) / np.maximum(count, 1)), count.astype(float))

@@ -93,9 +93,8 @@ class Synthetic(Lens):
         each = np.concatenate([both, both[..., :1] - both[..., 1:]], -1)
         heads = slice(0, each.shape[1])
         for number in range(3):
-            part = each[..., number]
-            cells[0, number, site, heads, tests] = part.mean(0)
-            cells[1, number, site, heads, tests] = part.std(0, ddof=1) / len(part) ** 0.5 if len(part) > 1 else np.nan
+            found = Estimate.mean(np.moveaxis(each[..., number], 0, -1))
+            cells[0, number, site, heads, tests], cells[1, number, site, heads, tests] = found.value, found.se
         cells[0, 3, site, heads, tests] = len(each)
 
     def _trials(self, subject: Subject) -> tuple[list[haystack.Trial], str]:
@@ -145,8 +144,8 @@ def _recall(trials: Sequence[haystack.Trial]) -> dict[str, xr.DataArray]:
     said = np.full((3, len(lengths), len(depths)), np.nan)
     for (row, size), (column, depth) in product(enumerate(lengths), enumerate(depths)):
         values = [trial.recall for trial in trials if (trial.length, trial.depth) == (size, depth)]
-        error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
-        said[:, row, column] = np.mean(values), error, len(values)
+        found = Estimate.mean(values)
+        said[:, row, column] = found.value, found.se, found.count
     arrays = [xr.DataArray(part, dims=(axes.LENGTH, axes.DEPTH), coords={axes.LENGTH: lengths, axes.DEPTH: depths})
               for part in said]  # fmt: skip
     return {"recall": arrays[0], "recall_se": arrays[1], "recall_count": arrays[2].astype("int64")}
