@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import false_discovery_control, t
 from tiny import FAMILIES, classifier, examples, gpt2
 from tiny import subject as tiny_subject
 
@@ -262,6 +263,17 @@ def test_sentences_and_figures_of_any_model():
     result = lo.look(classifier(), ["the cat sat on the mat", "a dog ran"], ["composition"], progress=False)
     assert list(findings(result))
     assert figures_of(result["composition"])
+
+
+@pytest.mark.parametrize("name", ["composition", "parts"])
+def test_all_heads_writers_and_sides_are_corrected_together(name):
+    data = lo.look(gpt2(), TEXTS, ["composition"], progress=False)["composition"].data
+    values, errors, counts, q = (data[f"{name}{tail}"].values.ravel() for tail in ("", "_se", "_count", "_q"))
+    there = np.abs(np.nan_to_num(values)) > 1e-7 * np.nanmax(np.abs(values))
+    p = 2 * t.sf(np.abs(values[there] / errors[there]), counts[there] - 1)
+    assert q[there] == pytest.approx(false_discovery_control(p), rel=1e-9)
+    assert np.isnan(q[~there]).all()
+    assert data[f"{name}_q_count"].values.ravel().tolist() == there.astype(int).tolist()
 
 
 def test_a_query_that_does_not_exist_or_may_not_see_the_key_is_one_line():

@@ -1,10 +1,12 @@
 """Edges against a GPT-2 in which every reader has a residual stream of its own, and every edge a scale."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import false_discovery_control, spearmanr, t
 from tiny import FAMILIES, examples, gpt2, tokenizer
 from tiny import subject as tiny_subject
 from transformers import MixtralConfig, MixtralForCausalLM
@@ -15,6 +17,7 @@ from lorgnette.explaining.backward import run_options
 from lorgnette.explaining.edges import EdgeStream
 from lorgnette.explaining.rules import Heads
 from lorgnette.reporting import figures_of, findings
+from lorgnette.statistics.hashing import text_key
 from lorgnette.subject import Subject
 
 TEXTS = examples((9, 4, 12, 7))
@@ -295,3 +298,52 @@ def test_mixtures_of_experts_are_refused_by_name(lens, experts):
     subject = Subject(MixtralForCausalLM(config).eval(), tokenizer("bert"), name="experts")
     with pytest.raises(CaptureError, match=r"'experts' .*is not known"):
         lo.look(subject, TEXTS, [lens], progress=False)
+
+
+def test_the_interval_of_alike_is_that_of_a_bootstrap_over_texts(looked):
+    """Each text's numbers written out, weighted, averaged and ranked, draw by draw."""
+    subject, result, means = looked
+    data = result.data
+    estimated = attributions(subject, {name: mean.detach() for name, mean in means.items()})
+    for how in ("strongest", "drawn"):
+        edges = [tuple(name.split(" → ")) for name in data["edge"].values[data["chosen"].values == how].tolist()]
+        both = np.array([[estimated[edge] for edge in edges], [exact(subject, means, edge) for edge in edges]])
+        drawn = []
+        weights = [np.random.default_rng(text_key("edges", 0, one.id)).exponential(size=400) for one in TEXTS]
+        for draw in np.array(weights).T:
+            mean = (both * (draw / draw.sum())).sum(-1)
+            drawn.append(spearmanr(*mean).statistic)
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        found = [float(data[f"alike_{end}"].sel(choice=how)) for end in ("low", "high")]
+        assert found == pytest.approx([low, high], abs=1e-9)
+
+
+def test_all_edges_are_corrected_together(looked):
+    data = looked[1].data
+    names = [name for name in data if f"{name}_q" in data and name != "exact"]
+    assert len(names) == 6
+    values, errors, counts, q = (
+        np.concatenate([data[f"{name}{tail}"].values.ravel() for name in names]) for tail in ("", "_se", "_count", "_q")
+    )
+    there = np.abs(np.nan_to_num(values)) > 1e-7 * np.nanmax(np.abs(values))
+    p = 2 * t.sf(np.abs(values[there] / errors[there]), counts[there] - 1)
+    assert q[there] == pytest.approx(false_discovery_control(p), rel=1e-9)
+    assert np.isnan(q[~there]).all()
+    p = 2 * t.sf(np.abs(data["exact"] / data["exact_se"]), data["exact_count"] - 1)
+    assert data["exact_q"].values == pytest.approx(false_discovery_control(p), rel=1e-9)
+
+
+def test_sentences_say_what_is_sure_and_on_which_texts_edges_were_chosen(looked):
+    said = " ".join(each.text for each in findings({"edges": looked[1]}))
+    assert "of 9 edges strongest by attribution" in said
+    assert "(false discovery rate 5 % over all patched edges)" in said
+    assert re.search(
+        r"ρ = −?[\d.]+ \(95 % interval over texts −?[\d.]+ to −?[\d.]+\); they were chosen on the same", said
+    )
+
+
+def test_one_text_has_no_interval():
+    data = lo.look(gpt2(), TEXTS[:1], ["edges:strongest=4,drawn=4"], progress=False)["edges"].data
+    assert np.isnan(data["alike_low"].values).all()
+    assert (data["alike_low_count"].values == 0).all()
+    assert np.isfinite(data["alike"].values).any()

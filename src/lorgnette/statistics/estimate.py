@@ -185,6 +185,26 @@ def false_discovery(p: Numbers) -> Numbers:
     return _each(_benjamini_hochberg, p)
 
 
+_NOTHING = 1e-7
+
+
+def tested_together(data: xr.Dataset, names: Sequence[str]) -> dict[str, xr.DataArray]:
+    """`_q` of several means: p that each is zero (t test), corrected over all their cells together.
+
+    A cell below a ten millionth of the largest is something that is not there but for rounding. It counts for nothing,
+    and its `_q_count` is 0.
+    """
+    found = {name: Estimate.of(data, name) for name in names}
+    least = _NOTHING * max(float(np.nanmax(np.abs(each.value), initial=0.0)) for each in found.values())
+    p = {name: np.where(np.abs(each.value) > least, each.p, np.nan) for name, each in found.items()}
+    q = false_discovery(np.concatenate([values.ravel() for values in p.values()]))
+    out: dict[str, xr.DataArray] = {}
+    for (name, values), end in zip(p.items(), np.cumsum([values.size for values in p.values()]), strict=True):
+        own = found[name].value.copy(data=q[end - values.size : end].reshape(values.shape))
+        out |= {f"{name}_q": own, f"{name}_q_count": own.notnull().astype("int64")}
+    return out
+
+
 def false_discovery_among(family: Estimate, asked: Integer[np.ndarray, " asked"]) -> Float[np.ndarray, " asked"]:
     """`false_discovery` of some of a family of tests, without the p of most others if the family is large.
 

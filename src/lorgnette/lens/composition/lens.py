@@ -3,6 +3,7 @@
 from typing import ClassVar, Literal
 
 import torch
+import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from lorgnette.explaining.stream import ResidualStream, Writer, streams, writers
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import tested_together
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
@@ -20,6 +22,8 @@ SIDES = ("query", "key")
 _DESCRIPTIONS = {
     "advantage": "score of the keys that the head attends to, minus the mean score of all keys that a query may see",
     "composition": "part of the advantage that an earlier head writes, into the queries or into the keys",
+    "composition_q": "p that the part is zero (t test over texts), corrected over all pairs of heads and both sides",
+    "parts_q": "p that the part is zero (t test over texts), corrected over all heads, writers and both sides",
     "parts": "part of the advantage by what writes it, into the queries or into the keys; all heads together",
 }
 
@@ -131,6 +135,8 @@ class Composition(Lens):
 
     def compute(self) -> Result:
         variables = self.of_heads.arrays() | self.of_pairs.arrays() | self.of_parts.arrays()
+        for name in ("composition", "parts"):
+            variables |= tested_together(xr.Dataset(variables), [name])
         result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs["keys"] = self.keys
         return result

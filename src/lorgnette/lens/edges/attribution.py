@@ -22,6 +22,7 @@ from lorgnette.lens.effects.goal import TARGETS, Goal, checked, goal_of
 from lorgnette.lens.losses import masked, task_of
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import tested_together
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
@@ -182,6 +183,7 @@ class EdgeAttribution(Lens):
         words = TARGETS.get(self.target[0], f"logit of {' minus '.join(self.target)}")
         for name, text in DESCRIPTIONS.items():
             variables[name].attrs["description"] = text.format(logit=words)
+        variables = {**variables, **tested_together(xr.Dataset(variables), list(DESCRIPTIONS))}
         result = self.result(variables)
         result.data.attrs |= {"task": self.task, "target": "+".join(self.target), "ablation": self.ablation}
         return result

@@ -6,10 +6,12 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 import numpy as np
 import torch
 import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.constraints import Interval, Seed
-from lorgnette.explaining.edges import WAYS, StreamReader
+from lorgnette.explaining.edges import WAYS, EdgeStream, StreamReader
 from lorgnette.explaining.stream import Writer
 from lorgnette.lens.ablation.means import Ablation
 from lorgnette.lens.base import Lens
@@ -17,12 +19,17 @@ from lorgnette.lens.edges.attribution import EdgeAttribution, edge_name
 from lorgnette.lens.edges.exact import Edge, patched
 from lorgnette.lens.moments import Moments
 from lorgnette.results import Result
+from lorgnette.statistics.estimate import tested_together
+from lorgnette.statistics.hashing import text_key
+from lorgnette.statistics.rank_agreement import bounds_of, correlations, ranked
 from lorgnette.statistics.spearman import spearman
 from lorgnette.texts.batch import Batch
 from lorgnette.types import ModelOutput
 
 Labelled = TypeVar("Labelled", xr.DataArray, xr.Dataset)
 
+DRAWS = 400
+"""Draws of texts for the interval of `alike`."""
 CHOSEN = ("strongest", "drawn")
 """How the edges that are patched were chosen: the largest attributions, and some of the others at random."""
 
@@ -37,7 +44,8 @@ class Edges(EdgeAttribution):
     feed-forward parts, the output. g_r is the gradient of the logit at the reader, J the stream between the two with
     its norms (edge attribution patching: Nanda 2023, Syed et al. 2023), so that the edges of a head sum to its effect
     by gradient. `strongest` edges between heads, feed-forward parts and the output are patched exactly (Wang et al.
-    2022), and `drawn` of the others at random: `alike` says how well the attribution ranks either (Spearman).
+    2022), and `drawn` of the others at random: `alike` says how well the attribution ranks either (Spearman), with an
+    interval from a bootstrap over texts. The strongest are chosen by their attribution on the same texts.
     `among="heads"` patches edges from heads alone.
 
     What it does not tell you: a strong edge is not a circuit: others may stand in for it, and two weak ones may matter
@@ -46,6 +54,8 @@ class Edges(EdgeAttribution):
 
     name: ClassVar[str] = "edges"
     summary: ClassVar[str] = "paths through the model: what each part does to the logit through each part that reads it"
+
+    resampled: Tensor
 
     def __init__(
         self,
@@ -80,8 +90,12 @@ class Edges(EdgeAttribution):
 
     def cost(self) -> str:
         edges = self.strongest + self.drawn
-        patched = f", and up to {edges} passes and {edges} partial ones for the patched edges" if edges else ""
-        return f"for each batch a forward pass and a backward sweep over all edges{patched}"
+        if not edges:
+            return "for each batch a forward pass and a backward sweep over all edges"
+        return (
+            "for each batch two forward passes, each with a backward sweep over all edges, and up to "
+            f"{edges} passes and {edges} partial ones for the patched edges"
+        )
 
     def _declare(self) -> None:
         if not self.exact:
@@ -90,6 +104,7 @@ class Edges(EdgeAttribution):
         self.of_edges: Moments = Moments(
             self, "exact", {axes.EDGE: list(range(self.strongest + self.drawn))}, at="corpus"
         )
+        self.sums("resampled", 2, DRAWS, self.strongest + self.drawn)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """For the edges that were chosen: a pass for every writer, and the layers from the reader on for every edge."""
@@ -103,10 +118,29 @@ class Edges(EdgeAttribution):
             assert goal is not None
             values.append(patched(stream, part.batch, goal, [edge for edge, _, _ in self.chosen]))
             exists.append(goal.exists)
+            self._resample(stream, part.batch, values[-1], goal.exists)
         found, weight = torch.cat(values), torch.cat(exists)[:, None].expand(-1, len(self.chosen))
         missing = self.strongest + self.drawn - len(self.chosen)  # a model may have fewer edges
         found, weight = (torch.nn.functional.pad(each, (0, missing)) for each in (found, weight))
         self.of_edges.add(exact=(found, weight))
+
+    def _resample(
+        self, stream: EdgeStream, batch: Batch, exact: Float[Tensor, "text edge"], exists: Float[Tensor, " text"]
+    ) -> None:
+        """Add attributions and exact effects to the sums of every draw of texts (Bayesian bootstrap, Rubin 1981).
+
+        A text weighs as much in a draw as its id says, whatever the batch: the weights of all texts of a draw are
+        exponential. Their sum is the same for all edges, so ranks need no mean.
+        """
+        found = dict(stream.edges())
+        columns = [found[edge.reader][:, stream.place[edge.writer]].to(exact) for edge, _, _ in self.chosen]
+        if not columns:
+            return
+        both = torch.stack([torch.stack(columns, -1), exact]).double().cpu() * exists.double().cpu()[:, None]
+        keys = [text_key("edges", self.seed, example.id) for example in batch.examples]
+        weights = torch.tensor(np.stack([np.random.default_rng(key).exponential(size=DRAWS) for key in keys]))
+        drawn = torch.einsum("td,kte->kde", weights, both)
+        self.resampled[..., : len(columns)] += drawn.to(self.resampled)
 
     def compute(self) -> Result:
         if not self.exact or self.attributed is None:
@@ -120,22 +154,34 @@ class Edges(EdgeAttribution):
         variables["estimated"] = _along(axes.EDGE, names, [value for _, _, value in self.chosen])
         variables["chosen"] = _along(axes.EDGE, names, [how for _, how, _ in self.chosen])
         variables |= self._alike(variables)
+        variables |= tested_together(xr.Dataset(variables), ["exact"])
         variables["exact"].attrs["description"] = "what is explained, minus the same without this edge (exactly)"
         variables["estimated"].attrs["description"] = "the attribution of the same edge, mean over texts"
         return self.described(variables)
 
     def _alike(self, variables: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
-        """ρ over the edges of either choice between the attribution and the exact effect, of the means over texts."""
-        values, counts = [], []
+        """ρ over the edges of either choice between the attribution and the exact effect, of the means over texts.
+
+        The interval holds the middle 95 % of what it is over draws of texts.
+        """
+        values, counts, bounds = [], [], []
+        texts = int(variables["exact_count"].max()) if len(self.chosen) else 0
+        draws = self.resampled[..., : len(self.chosen)].movedim(1, 0).cpu().numpy()  # [draw kind edge]
         for how in CHOSEN:
             own = variables["chosen"].values == how
             pair = [variables[name].values[own] for name in ("estimated", "exact")]
             rho = spearman(*pair) if own.sum() > 2 else None
             values.append(np.nan if rho is None else rho)
             counts.append(int(own.sum()) if rho is not None else 0)
+            known = rho is not None and texts > 1
+            bounds.append(bounds_of(correlations(ranked(draws[..., own]))[:, 0, 1]) if known else [np.nan] * 2)
         alike = _along(axes.CHOICE, CHOSEN, values)
         alike.attrs["description"] = "Spearman's ρ over edges between their attribution and their exact effect"
-        return {"alike": alike, "alike_count": _along(axes.CHOICE, CHOSEN, counts)}
+        out = {"alike": alike, "alike_count": _along(axes.CHOICE, CHOSEN, counts)}
+        for end, side in zip(("low", "high"), zip(*bounds, strict=True), strict=True):
+            out[f"alike_{end}"] = _along(axes.CHOICE, CHOSEN, [float(bound) for bound in side])
+            out[f"alike_{end}_count"] = out[f"alike_{end}"].notnull().astype("int64") * texts
+        return out
 
     def _choose(self, data: xr.Dataset) -> list[tuple[Edge, str, float]]:
         """The largest attributions of edges from heads and feed-forward parts, and others at random."""

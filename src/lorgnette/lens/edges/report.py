@@ -15,7 +15,7 @@ from lorgnette.figures.sentences import has, over_texts, significant_heads
 from lorgnette.figures.variables import titled_figures
 from lorgnette.lens.edges.attribution import DESCRIPTIONS
 from lorgnette.results import Result
-from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
+from lorgnette.statistics.estimate import LEVEL, Estimate
 from lorgnette.types import Json
 
 _DRAWN = 24
@@ -119,14 +119,14 @@ def findings(result: Result) -> Iterator[Finding]:
     there = found.value.notnull() & (found.value != 0)
     numbers: Json = {"edges": int(there.sum())}
     if numbers["edges"]:
-        sure = there & (false_discovery(found.p.where(there)) < LEVEL)
+        sure = there & (data["attribution_q"] < LEVEL)
         numbers["count"] = int(sure.sum())
         if numbers["count"]:
             numbers["named"] = _largest(found, sure)
             yield Finding(
                 f"{{count}} of {{edges}} edges from one head into the queries, keys or values of a later one "
                 f"{has(numbers['count'])} an attribution that differs significantly from zero (false discovery rate "
-                "5 %); the largest: {named}.",
+                "5 % over all edges of the model); the largest: {named}.",
                 numbers,
             )
         else:
@@ -137,6 +137,7 @@ def findings(result: Result) -> Iterator[Finding]:
                 nothing=True,
             )
     yield from _straight(data)
+    yield from _patched(data)
     yield from _alike(data)
 
 
@@ -145,26 +146,46 @@ def _straight(data: xr.Dataset) -> Iterator[Finding]:
     cells = heads(abs(found.value))
     if not cells or cells[0].value == 0:  # an encoder has no edge to a translation's output
         return
-    sure = false_discovery(found.p) < LEVEL
+    sure = data["to_logits_q"] < LEVEL
     named, _ = significant_heads(Estimate(abs(found.value), found.se, found.count), sure, found.value)
     if named:
         count = int(sure.sum())
         yield Finding(
             f"{{count}} of {{heads}} heads {has(count)} a significant edge straight to the output (false discovery "
-            "rate 5 %), among them {named}.",
+            "rate 5 % over all edges), among them {named}.",
             {"count": count, "heads": len(cells), "named": named},
         )
+
+
+def _patched(data: xr.Dataset) -> Iterator[Finding]:
+    """How many of the patched edges have an effect, by how they were chosen."""
+    if "exact_q" not in data:
+        return
+    for how, words in _CHOSEN.items():
+        own = data["chosen"].values == how
+        count = int((data["exact_q"].values[own] < LEVEL).sum())
+        if own.any():
+            yield Finding(
+                f"{{count}} of {{edges}} edges {words} {has(count)} an exact effect that differs significantly from "
+                "zero (false discovery rate 5 % over all patched edges).",
+                {"count": count, "edges": int(own.sum())},
+            )
 
 
 def _alike(data: xr.Dataset) -> Iterator[Finding]:
     if "alike" not in data:
         return
     for how, words in _CHOSEN.items():
-        rho, count = (float(data[name].sel({CHOICE: how})) for name in ("alike", "alike_count"))
+        names = ("alike", "alike_count", "alike_low", "alike_high")
+        rho, count, low, high = (float(data[name].sel({CHOICE: how})) for name in names)
         if rho == rho:
+            numbers: Json = {"count": int(count), "rho": rho, "low": low, "high": high}
+            sure = " (95 % interval over texts {low:.3f} to {high:.3f})" if low == low else ""
+            same = "; they were chosen on the same texts" if how == "strongest" else ""
             yield Finding(
-                f"Over {{count}} edges {words}, the attribution ranks the exact effects with ρ = {{rho:.3f}}.",
-                {"count": int(count), "rho": rho},
+                f"Over {{count}} edges {words}, the attribution ranks the exact effects with ρ = {{rho:.3f}}{sure}"
+                f"{same}.",
+                numbers,
             )
 
 
