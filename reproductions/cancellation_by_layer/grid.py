@@ -43,6 +43,8 @@ LONG, LARGE_LONG = Size(texts=3, changed=1), Size(texts=2, changed=1)
 LARGE_MODELS = ("mpnet", "smollm2-135m")
 """They cost several times as much as the others and see fewer texts, in as many blocks."""
 _MEASURE = "reproductions.cancellation_by_layer.measure"
+CENTRED = "centred"
+"""The part of the grid whose values have lost one constant per head."""
 SENTENCES = 24
 """Pairs of each block on which the loss of a translation is taken."""
 
@@ -64,6 +66,9 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
             arguments = {"model": model, "sinks": list(SINKS[model]), "length": length, **vars(size)}
             labels = {"model": model, "length": length}
             cells[f"{model}-{length}"] = Cell(f"{_MEASURE}:measured", arguments, labels, optional=True)
+            if length == USUAL:
+                arguments, labels = arguments | {"centred": True}, {"model": model, "part": CENTRED}
+                cells[f"{model}-centred"] = Cell(f"{_MEASURE}:measured", arguments, labels, optional=True)
         for model in (name for name in models if name in TRANSLATION and length == USUAL):
             arguments = {"model": model, "corpus": TRANSLATION[model], "blocks": FULL.blocks, "texts": SENTENCES}
             labels = {"model": model, "part": "loss"}

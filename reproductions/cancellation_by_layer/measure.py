@@ -11,7 +11,7 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attending import Site, Tap
+from lorgnette.attending import Call, Site, Tap
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.lens.losses import IGNORED, next_pieces, text_losses
 from lorgnette.lens.sinks.removal import Keys, Removed
@@ -26,6 +26,7 @@ from reproductions.frame.conditions import opened
 from reproductions.frame.segments import Document, documents, segments
 from reproductions.frame.settings import Machine
 
+Heads = Float[Tensor, "text head dim"]
 PUNCTUATION, MIDDLE = "period_comma", "middle"
 _SENTENCES = 40
 """Sequoia has no documents: so many of its consecutive sentences are taken for one."""
@@ -33,15 +34,21 @@ _SENTENCES = 40
 
 def measured(
     *, machine: Machine, model: str, sinks: Sequence[str], length: int, blocks: int, texts: int, changed: int,
-    pairs: int, seed: int,
+    pairs: int, seed: int, centred: bool = False,
 ) -> xr.Dataset:  # fmt: skip
-    """Everything by block of documents; the blocks of all lengths are the same documents."""
+    """Everything by block of documents; the blocks of all lengths are the same documents.
+
+    `centred`: norms of values less one constant per head, its mean over all tokens of these texts; and this mean is
+    what a token's value is replaced by, instead of zero.
+    """
     subject = opened(model, machine.models, machine.device)
     projections = SiteWeights(subject, layer_norm=False)
     kinds, found = (*sinks, PUNCTUATION, "other"), []
-    for part in texts_of(model, length, blocks, texts, subject, machine):
+    parts = texts_of(model, length, blocks, texts, subject, machine)
+    constants = mean_values(subject, parts) if centred else None
+    for part in parts:
         batch = subject.encode(part)
-        found.append(_block(subject, projections, batch, kinds, sinks, pairs, seed, changed))
+        found.append(_block(subject, projections, batch, kinds, sinks, pairs, seed, changed, constants))
     data = xr.concat(found, "block")
     tokens = int(data["tokens"].sum())
     return data.drop_vars("tokens").assign_attrs(weights_sha256=subject.weights_hash, tokens=tokens)
@@ -92,6 +99,57 @@ def without(subject: Subject, place: Int[Tensor, " text"]) -> Removed:
     return Removed(keys, "value")
 
 
+class Replaced(Tap):
+    """The heads' output as if one token of each text (−1: none) had other values; the weights do not change."""
+
+    def __init__(self, place: Int[Tensor, " text"], values: Mapping[Site, Heads]) -> None:
+        self.place, self.values, self.exists = place.clamp(min=0), values, place >= 0
+
+    def context(
+        self, call: Call, context: Float[Tensor, "batch head query dim"]
+    ) -> Float[Tensor, "batch head query dim"]:
+        if call.site not in self.values:
+            return context
+        change = self.values[call.site].to(context) - picked(call.value, self.place).to(context)
+        change = change * self.exists[:, None, None]
+        weights = call.weights
+        column = weights.gather(-1, self.place[:, None, None, None].expand(*weights.shape[:3], 1))
+        return context + column.to(context) * change[:, :, None]
+
+
+def picked(value: Float[Tensor, "text head key dim"], place: Int[Tensor, " text"]) -> Heads:
+    """The values of one token of each text."""
+    index = place[:, None, None, None].expand(*value.shape[:2], 1, value.shape[-1])
+    return value.gather(2, index)[:, :, 0]
+
+
+def mean_values(subject: Subject, parts: Sequence[Sequence[Example]]) -> dict[Site, Float[Tensor, "head dim"]]:
+    """The mean value of each head over all tokens: the constant that could as well stand in the output bias."""
+    sums = _Sums(set(first_stack(subject)))
+    for part in parts:
+        batch = subject.encode(list(part))
+        sums.mask = batch.source.mask
+        run(subject, batch, sums)
+    return {site: total / sums.tokens[site] for site, total in sums.total.items()}
+
+
+class _Sums(Tap):
+    """Σ v of every head over the tokens of all texts."""
+
+    mask: Bool[Tensor, "text token"]
+
+    def __init__(self, sites: set[Site]) -> None:
+        self.sites = sites
+        self.total: dict[Site, Tensor] = {}
+        self.tokens: dict[Site, int] = {}
+
+    def see(self, call: Call) -> None:
+        if call.site in self.sites:
+            total = (call.value.double() * self.mask[:, None, :, None]).sum((0, 2))
+            self.total[call.site] = self.total.get(call.site, 0) + total
+            self.tokens[call.site] = self.tokens.get(call.site, 0) + int(self.mask.sum())
+
+
 def first_stack(subject: Subject) -> list[Site]:
     return next(iter(subject.layers.values()))
 
@@ -121,13 +179,13 @@ def _french(data: str | None) -> list[Document]:
 
 def _block(
     subject: Subject, projections: SiteWeights, batch: Batch, kinds: Sequence[str], sinks: Sequence[str], pairs: int,
-    seed: int, changed: int,
+    seed: int, changed: int, constants: Mapping[Site, Float[Tensor, "head dim"]] | None = None,
 ) -> xr.Dataset:  # fmt: skip
     sites, causal = first_stack(subject), subject.anatomy.causal and not subject.encoder.translates
     drawn = {kind: draw(batch, kind, pairs, seed, causal=causal) for kind in kinds}
     places = targets(batch, sinks)
     behind = behind_middle(batch.source)
-    reader = PairReader(projections, sites, batch.source, drawn, places, behind)
+    reader = PairReader(projections, sites, batch.source, drawn, places, behind, constants)
     run(subject, batch, reader)
     rows = {(kind, m): levels(*reader.of(kind, m)) for kind in kinds for m in MEASURES}
     data = {
@@ -145,21 +203,25 @@ def _block(
         name: ("target", [sent[target][which] for target in places])
         for which, name in enumerate(("sent_weight", "sent_norm"))
     }
-    data |= _without_each(subject, few, targets(few, sinks), causal=causal)
+    data |= _without_each(subject, few, targets(few, sinks), constants, causal=causal)
     data["tokens"] = ((), int(batch.source.mask.sum()))
     coords = {"kind": list(kinds), "measure": list(MEASURES), "target": list(places)}
     return xr.Dataset(data, {**coords, "layer": list(range(1, len(sites) + 1))})
 
 
 def _without_each(
-    subject: Subject, batch: Batch, places: Mapping[str, Tensor], *, causal: bool
-) -> dict[str, tuple[Any, Any]]:
-    """How far the states behind the middle move without each target's value, and, of a language model, its loss."""
+    subject: Subject, batch: Batch, places: Mapping[str, Tensor],
+    constants: Mapping[Site, Float[Tensor, "head dim"]] | None, *, causal: bool,
+) -> dict[str, tuple[Any, Any]]:  # fmt: skip
+    """How far the states behind the middle move without each target's value, and, of a language model, its loss.
+
+    Without is with zero in its place, or with the heads' constants, if there are any.
+    """
     behind = behind_middle(batch.source)
     intact = run(subject, batch)
     before, changes, losses = final_states(intact), [], []
     for place in places.values():
-        outputs = run(subject, batch, without(subject, place))
+        outputs = run(subject, batch, _tap(subject, place, constants))
         rows = behind & (torch.arange(behind.shape[1], device=behind.device) != place[:, None]) & (place >= 0)[:, None]
         moved = (final_states(outputs) - before).norm(dim=-1) / before.norm(dim=-1)
         changes.append(float(moved[rows].mean()))
@@ -170,6 +232,14 @@ def _without_each(
         out["loss_change"] = ("target", losses)
         out["loss"] = ((), float(token_losses(intact, batch)[behind].nanmean()))
     return out
+
+
+def _tap(
+    subject: Subject, place: Int[Tensor, " text"], constants: Mapping[Site, Float[Tensor, "head dim"]] | None
+) -> Tap:
+    if constants is None:
+        return without(subject, place)
+    return Replaced(place, {site: one.expand(len(place), *one.shape) for site, one in constants.items()})
 
 
 def behind_middle(tokens: Tokens) -> Bool[Tensor, "text token"]:

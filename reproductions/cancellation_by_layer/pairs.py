@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
+from lorgnette.contributions.centred import centred
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
 from lorgnette.statistics.spearman import rounded, spearman
@@ -50,7 +51,10 @@ def draw(batch: Batch, kind: str, count: int, seed: int, *, causal: bool) -> Dra
 
 @dataclass(eq=False)
 class PairReader(Tap):
-    """Reads the drawn pairs at every layer of one stack, and what chosen tokens send to the rows behind the middle."""
+    """Reads the drawn pairs at every layer of one stack, and what chosen tokens send to the rows behind the middle.
+
+    `constants` are taken from the values first, one for each head (docs/gauge.md).
+    """
 
     projections: SiteWeights
     sites: Sequence[Site]
@@ -58,6 +62,7 @@ class PairReader(Tap):
     drawn: Mapping[str, Drawn]
     targets: Mapping[str, Int[Tensor, " text"]]
     behind: Bool[Tensor, "text query"]
+    constants: Mapping[Site, Float[Tensor, "head dim"]] | None = None
     alpha: dict[str, list[Tensor]] = field(default_factory=dict)
     norm: dict[str, list[Tensor]] = field(default_factory=dict)
     relative: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -67,7 +72,8 @@ class PairReader(Tap):
         if call.site not in self.sites:
             return
         products = self.projections[call.site].products
-        f = head_norms(call.value.to(products.dtype), products)
+        value = call.value if self.constants is None else centred(call.value, self.constants[call.site][:, None])
+        f = head_norms(value.to(products.dtype), products)
         words = (self.tokens.categories["other"] & self.tokens.mask).to(f.dtype)
         usual = (f * words[:, None]).sum(-1) / words.sum(-1).clamp(min=1)[:, None]
         for kind, pairs in self.drawn.items():

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from reproductions.cancellation_by_layer.grid import LENGTHS, SINKS, USUAL
+from reproductions.cancellation_by_layer.grid import CENTRED, LENGTHS, SINKS, USUAL
 from reproductions.cancellation_by_layer.measure import MIDDLE, PUNCTUATION
 from reproductions.frame.claims import Estimate
 from reproductions.frame.finished import Finished
@@ -33,19 +33,22 @@ class Readings:
         self.models = [name for name in SINKS if cells.of(model=name, length=USUAL)]
         self.lengths = [n for n in LENGTHS if all(cells.of(model=model, length=n) for model in self.models)]
         """At which every model was measured."""
+        self.centred_models = [model for model in self.models if cells.of(model=model, part=CENTRED)]
 
-    def cell(self, model: str, length: int = USUAL) -> xr.Dataset:
-        cell: xr.Dataset = self.cells.one(model=model, length=length)
+    def cell(self, model: str, length: int | str = USUAL) -> xr.Dataset:
+        """Of texts of so many tokens; with `CENTRED`, of the usual length and less the constant of each head."""
+        where = {"part": CENTRED} if length == CENTRED else {"length": length}
+        cell: xr.Dataset = self.cells.one(model=model, **where)
         return cell
 
-    def sink(self, model: str, name: str, length: int = USUAL, measure: str = "norm") -> Blocks:
+    def sink(self, model: str, name: str, length: int | str = USUAL, measure: str = "norm") -> Blocks:
         """A number of the model's sinks, mean over them, by block."""
         return self._of(model, name, length, measure, list(SINKS[model]))
 
-    def punctuation(self, model: str, name: str, length: int = USUAL, measure: str = "norm") -> Blocks:
+    def punctuation(self, model: str, name: str, length: int | str = USUAL, measure: str = "norm") -> Blocks:
         return self._of(model, name, length, measure, [PUNCTUATION])
 
-    def _of(self, model: str, name: str, length: int, measure: str, kinds: list[str]) -> Blocks:
+    def _of(self, model: str, name: str, length: int | str, measure: str, kinds: list[str]) -> Blocks:
         found = self.cell(model, length)[name].sel(kind=kinds, measure=measure)
         return np.asarray(found.mean("kind").transpose("block"))
 
@@ -53,7 +56,7 @@ class Readings:
         """ρ within heads less the pooled ρ, by block."""
         return self.sink(model, "within_heads", length) - self.sink(model, "pooled", length)
 
-    def ratio(self, model: str, name: str, length: int = USUAL) -> Blocks:
+    def ratio(self, model: str, name: str, length: int | str = USUAL) -> Blocks:
         """log of a sink's number over that of the middle word, mean over the model's sinks, by block."""
         cell = np.log(self.cell(model, length)[name])
         gap = cell.sel(target=list(SINKS[model])).mean("target") - cell.sel(target=MIDDLE)

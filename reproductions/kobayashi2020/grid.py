@@ -5,9 +5,12 @@ from typing import Any
 
 from reproductions.frame.cells import Cell
 from reproductions.frame.conditions import (
+    BLOCKS,
     FEWER,
     MODELS,
     OPTIONAL,
+    QUICK_BLOCKS,
+    QUICK_COUNT,
     RANDOM,
     SHUFFLED,
     SINGLE,
@@ -20,6 +23,9 @@ from reproductions.frame.segments import COUNT
 from reproductions.frame.settings import Settings
 
 __all__ = ["grid", "reachable"]
+WORDS, CENTRED = "words", "centred"
+CENTRED_COUNT = 256
+"""About a quarter of the segments, in as many blocks: what constants change is large beside their intervals."""
 WORDS_PART = 4
 """A quarter of the segments has as many occurrences as the correlations with frequency are computed from."""
 
@@ -30,7 +36,16 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     cells = grid_of(settings, "reproductions.kobayashi2020.measure:measure", conditions, models)
     for model in () if settings.quick or settings.published else models:
         arguments = {"model": model, "count": min(COUNT // WORDS_PART, FEWER.get(model, COUNT)), "specials": False}
-        labels = {"model": model, "part": "words"}
+        labels = {"model": model, "part": WORDS}
         function = "reproductions.kobayashi2020.measure:frequency_of_words"
         cells[f"{model}.words"] = Cell(function, arguments, labels, optional=model in OPTIONAL)
+    for model in () if settings.published else ("minilm",) if settings.quick else models:
+        count, blocks = (QUICK_COUNT, QUICK_BLOCKS) if settings.quick else (CENTRED_COUNT, BLOCKS)
+        arguments = {"model": model, "count": min(count, FEWER.get(model, count)), "blocks": blocks}
+        cells[f"{model}.centred"] = Cell(
+            "reproductions.kobayashi2020.measure:measure_centred",
+            {**arguments, "seed": settings.seeds[0]},
+            {"model": model, "part": CENTRED},
+            optional=model in OPTIONAL,
+        )
     return cells

@@ -8,9 +8,10 @@ from lorgnette.lens.norms.lens import RATIOS, Norms
 from lorgnette.looking.look import look
 from lorgnette.subject import Subject
 from lorgnette.texts.frequency import FrequencyRanks, bert_ranks
+from reproductions.cancellation_by_layer.measure import mean_values, run
 from reproductions.frame.conditions import OURS, TRAINED, Condition
 from reproductions.frame.settings import Machine
-from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
+from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms, TokenNorms
 
 KINDS = ("cls", "sep", "period_comma", "other")
 MEASURES = ("weights", "norms")
@@ -46,6 +47,28 @@ def measure(
             occurrences.correlations(ranks),
         ]
     )
+    return data.assign_attrs(**made.origin(), ranks="counted in the segments" if ranks is None else ranks.source)
+
+
+def measure_centred(*, machine: Machine, model: str, count: int, blocks: int, seed: int) -> xr.Dataset:
+    """Of the trained model, with values less one constant per head: its mean over all tokens of the segments.
+
+    `frequency_of_norms` is ρ of frequency rank with the norm of each occurrence, mean over heads and layers.
+    """
+    local = {"data": machine.data, "models": machine.models, "device": machine.device}
+    made = Condition.open(model, TRAINED, count=count, blocks=blocks, seed=seed, **local)
+    ranks, constants = piece_ranks(made.subject, machine.data), mean_values(made.subject, made.blocks)
+    occurrences, lengths = Occurrences(), Occurrences()
+    reader, by_block = TokenNorms(made.subject, constants), []
+    for block in made.blocks:
+        lens = RankedNorms(occurrences, constants, sample=PAIRS)
+        by_block.append(_of_block(look(made.subject, block, [lens], progress=False)["norms"].data))
+        batch = made.subject.encode(block)
+        run(made.subject, batch, reader)
+        lengths.add(batch, {"norm": reader.mean()})
+    of_norms = lengths.correlations(ranks).isel(ratio=0, drop=True)
+    names = {name: str(name).replace("mixing", "norms") for name in of_norms}
+    data = xr.merge([xr.concat(by_block, "block"), occurrences.correlations(ranks), of_norms.rename(names)])
     return data.assign_attrs(**made.origin(), ranks="counted in the segments" if ranks is None else ranks.source)
 
 

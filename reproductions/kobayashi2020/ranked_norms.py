@@ -2,14 +2,19 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 import xarray as xr
+from jaxtyping import Float
 from torch import Tensor
 
-from lorgnette.attending import Site
+from lorgnette.attending import Call, Site, Tap
+from lorgnette.contributions.centred import centred
+from lorgnette.contributions.head_weights import SiteWeights
+from lorgnette.contributions.norms import head_norms
+from lorgnette.lens.base import Lens
 from lorgnette.lens.norms.lens import Norms
 from lorgnette.lens.parts import Waiting
 from lorgnette.statistics.estimate import Estimate
@@ -18,6 +23,8 @@ from lorgnette.statistics.spearman import rounded
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.frequency import FrequencyRanks, counted
+
+Constants = Mapping[Site, Float[Tensor, "head dim"]]
 
 
 class Occurrences:
@@ -63,19 +70,24 @@ class Occurrences:
 class RankedNorms(Norms):
     """`Norms`, whose per-token mixing ratios also go to `occurrences`.
 
-    It is a lens of this reproduction alone: the occurrences do not merge.
+    With `constants`, values are less these, one for each head: they are those of the whole corpus, where `look` would
+    take those of one block. It is a lens of this reproduction alone: the occurrences do not merge.
     """
 
     name: ClassVar[str] = "norms"
 
-    def __init__(self, occurrences: Occurrences, **options: Any) -> None:
-        super().__init__(**options)
-        self.occurrences = occurrences
+    def __init__(self, occurrences: Occurrences, constants: "Constants | None" = None, **options: Any) -> None:
+        super().__init__(centred=constants is not None, **options)
+        self.occurrences, self.constants = occurrences, constants
         self.sums_of_batch: dict[str, Tensor] = {}
         self.layers_of_batch = 0
 
+    def needs(self) -> Sequence[Lens]:
+        return ()
+
     def allocate(self, subject: Subject) -> None:
         super().allocate(subject)
+        self.centring.means = None if self.constants is None else {"value": dict(self.constants)}
         self.batches: Waiting[Batch] = Waiting(self, self._give, on_cpu=True)  # behind what calls `take_ratios`
 
     def take_ratios(self, sites: Sequence[Site], ratios: dict[str, Tensor], query: Tensor) -> None:
@@ -95,3 +107,23 @@ class RankedNorms(Norms):
         self.sums_of_batch, self.layers_of_batch = {}, 0
         for batch in batches if means else ():
             self.occurrences.add(batch, means)
+
+
+class TokenNorms(Tap):
+    """‖f(x) − its constant‖ of every token of a batch, mean over heads and layers."""
+
+    def __init__(self, subject: Subject, constants: Constants) -> None:
+        self.projections, self.constants = SiteWeights(subject, layer_norm=False), constants
+        self.found: list[Tensor] = []
+
+    def see(self, call: Call) -> None:
+        if call.site in self.constants:
+            products = self.projections[call.site].products
+            value = centred(call.value, self.constants[call.site][:, None])
+            self.found.append(head_norms(value.to(products.dtype), products).double().mean(1).cpu())
+
+    def mean(self) -> Float[Tensor, "text token"]:
+        """Of the batch that was run since the last."""
+        mean = torch.stack(self.found).mean(0)
+        self.found.clear()
+        return mean

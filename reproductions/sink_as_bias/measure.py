@@ -19,9 +19,12 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.example import Example
 from reproductions.cancellation_by_layer.measure import (
     MIDDLE,
+    Heads,
+    Replaced,
     behind_middle,
     final_states,
     first_stack,
+    picked,
     run,
     targets,
     texts_of,
@@ -35,7 +38,6 @@ REPLACEMENTS = ("zero", "average", "mean", "swap")
 NORMS = ("norm", "centred")
 """‖f(x)‖ of the value, and of the value less the head's mean over all tokens."""
 DRAWS, SHUFFLES = 200, 50
-Heads = Float[Tensor, "text head dim"]
 
 
 def measured(
@@ -114,29 +116,6 @@ class _Reader(Tap):
             self.value[kind][call.site] = picked(value, place)
             self.weight[kind][call.site] = read.gather(-1, place[:, None, None].expand(*read.shape[:2], 1))[..., 0]
         self.total[call.site] = (value * self.batch.source.mask[:, None, :, None]).sum((0, 2))
-
-
-def picked(value: Float[Tensor, "text head key dim"], place: Int[Tensor, " text"]) -> Heads:
-    """The values of one token of each text."""
-    index = place[:, None, None, None].expand(*value.shape[:2], 1, value.shape[-1])
-    return value.gather(2, index)[:, :, 0]
-
-
-class Replaced(Tap):
-    """The heads' output as if one token of each text had other values; where it is read from is not changed."""
-
-    def __init__(self, place: Int[Tensor, " text"], values: Mapping[Site, Heads]) -> None:
-        self.place, self.values = place, values
-
-    def context(
-        self, call: Call, context: Float[Tensor, "batch head query dim"]
-    ) -> Float[Tensor, "batch head query dim"]:
-        if call.site not in self.values:
-            return context
-        change = self.values[call.site].to(context) - picked(call.value, self.place).to(context)
-        weights = call.weights
-        column = weights.gather(-1, self.place[:, None, None, None].expand(*weights.shape[:3], 1))
-        return context + column.to(context) * change[:, :, None]
 
 
 def _replaced(

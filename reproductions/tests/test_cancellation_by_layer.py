@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 import torch
 import xarray as xr
+from gauge import shift_values
 from made_cells import finished
 from tiny import EXAMPLES, bert, gpt2, marian
 
@@ -15,7 +16,7 @@ from lorgnette.lens.norms.lens import Norms
 from lorgnette.looking.look import look
 from reproductions.cancellation_by_layer import STUDY
 from reproductions.cancellation_by_layer.grid import SINKS, TRANSLATION
-from reproductions.cancellation_by_layer.measure import _block, middles, targets, without
+from reproductions.cancellation_by_layer.measure import _block, mean_values, middles, targets, without
 from reproductions.cancellation_by_layer.pairs import LEVELS, MEASURES, PARTS, Drawn, PairReader, draw, levels
 from reproductions.cancellation_by_layer.readings import Readings
 from reproductions.frame.page import Outcome
@@ -88,6 +89,39 @@ def test_all_pairs_give_what_the_lens_gives(kind):
     if kind == "cls":
         sent = torch.stack(reader.sent["cls"])[:, 0].mean(-1)  # weight, by layer
         assert sent.numpy() == pytest.approx(data["weight"].mean("head").values, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["cls", "sep"])
+def test_centred_pairs_give_what_the_centred_lens_gives(kind):
+    subject = bert()
+    batch = subject.encode(EXAMPLES)
+    constants = mean_values(subject, [EXAMPLES[:1], EXAMPLES[1:]])
+    drawn = {kind: every_pair(batch, kind)}
+    projections = SiteWeights(subject, layer_norm=False)
+    places = targets(batch, ("cls", "sep"))
+    reader = PairReader(projections, subject.sites, batch.source, drawn, places, batch.source.mask, constants)
+    with torch.no_grad(), subject.tapped(reader):
+        subject.run(batch)
+    lens = Norms(sample=2**16, centred=True)
+    data = look(subject, EXAMPLES, [lens], progress=False)["norms"].data.isel(stack=0).sel(category=kind)
+    assert levels(*reader.of(kind, "norm"))["pooled"] == pytest.approx(float(data["spearman_all"]), abs=1e-6)
+
+
+def test_a_constant_that_is_free_changes_no_centred_number():
+    """It moves from the output bias into the values: the outputs stay, raw norms and what zero does do not."""
+    found = {}
+    for moved in (False, True):
+        subject = bert()
+        if moved:
+            shift_values(subject)
+        batch, projections = subject.encode(EXAMPLES), SiteWeights(subject, layer_norm=False)
+        told = ("cls", "sep", "other"), ("cls", "sep"), 8, 0, 2
+        for constants in (None, mean_values(subject, [EXAMPLES])):
+            found[moved, constants is None] = _block(subject, projections, batch, *told, constants)
+    for name in ("pooled", "sent_norm", "change"):
+        raw, centred = ([found[moved, kind][name].values for moved in (False, True)] for kind in (True, False))
+        assert np.allclose(*centred, atol=1e-6)
+        assert not np.allclose(*raw, atol=1e-3)
 
 
 def test_drawn_pairs_are_visible_and_do_not_depend_on_the_batch():
@@ -165,8 +199,9 @@ def cell(labels):
     if labels.get("part") == "loss":
         losses = {name: about(value).tolist() for name, value in (("intact", 1.0), ("sep", 1.1), ("middle", 1.5))}
         return {"sentences": 192, "loss": losses}
-    kinds, length = [*SINKS[model], "period_comma", "other"], labels["length"]
-    levels_of = {"pooled": -0.6 - length / 10000, "within_layers": -0.1, "within_heads": 0.05}
+    kinds, length = [*SINKS[model], "period_comma", "other"], labels.get("length", 128)
+    pooled = 0.2 if labels.get("part") == "centred" else -0.6 - length / 10000
+    levels_of = {"pooled": pooled, "within_layers": -0.1, "within_heads": 0.05}
     levels_of |= {"between_layers": -0.5, "between_heads": -0.05, "inside_heads": -0.05}
     dims = ("block", "kind", "measure")
     data = {}

@@ -8,15 +8,16 @@ import xarray as xr
 from made_cells import finished
 from tiny import EXAMPLES, bert
 
-from lorgnette.lens.norms.lens import RATIOS
+from lorgnette.lens.norms.lens import RATIOS, Norms
 from lorgnette.looking.look import look
 from lorgnette.statistics.spearman import rounded
 from lorgnette.texts.frequency import FrequencyRanks
+from reproductions.cancellation_by_layer.measure import mean_values, run
 from reproductions.frame.page import Outcome
 from reproductions.frame.settings import Settings
 from reproductions.kobayashi2020 import STUDY
 from reproductions.kobayashi2020.measure import KINDS, MEASURES, F
-from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms
+from reproductions.kobayashi2020.ranked_norms import Occurrences, RankedNorms, TokenNorms
 
 
 def test_quick_end_to_end(tiny_shelf, tmp_path):
@@ -45,6 +46,22 @@ def test_mixing_ratios_of_tokens_are_those_of_the_lens():
     for name, parts in occurrences.ratios.items():
         mean = float(torch.cat(parts).mean())
         assert mean == pytest.approx(float(data["mixing"].sel(ratio=name).mean()), rel=1e-6)
+
+
+def test_centred_numbers_are_those_of_the_lens_over_the_whole_corpus():
+    """The constants are those of all texts, in whatever blocks they are read."""
+    subject = bert()
+    constants = mean_values(subject, [EXAMPLES[:1], EXAMPLES[1:]])
+    lens = RankedNorms(Occurrences(), constants, by="token", sample=2**16)
+    data = look(subject, EXAMPLES, [lens], progress=False)["norms"].data
+    expected = look(subject, EXAMPLES, [Norms(by="token", sample=2**16, centred=True)], progress=False)["norms"].data
+    for name in ("norm", "norm_share", "spearman_all", "mixing", "f_mean"):
+        assert np.allclose(data[name], expected[name], atol=1e-6, equal_nan=True), name
+    reader = TokenNorms(subject, constants)
+    batch = subject.encode(EXAMPLES)
+    run(subject, batch, reader)
+    mean = reader.mean()[batch.source.mask.cpu()].mean()
+    assert float(mean) == pytest.approx(float(expected["f_mean"].mean()), rel=1e-6)
 
 
 def test_correlations_with_frequency_rank():
@@ -102,8 +119,23 @@ def cell(labels) -> xr.Dataset:
     return data.assign_attrs(corpus="ud_en_gum", **counts)
 
 
+def centred(labels) -> xr.Dataset:
+    """The same where the constant is free: [SEP] no longer cancels, and its share of the norm is near its weight."""
+    data = cell(labels)
+    noise = np.random.default_rng(1).normal(0, 0.001, data.sizes["block"])
+    data["spearman_all"] = (("block", "kind"), np.array([0.3, 0.0, -0.2, 0.1]) + noise[:, None])
+    data["norm_share"] = data["weight"]
+    for end, value in (("", 0.2), ("_low", 0.1), ("_high", 0.3)):
+        data[f"frequency_of_norms{end}"] = value
+    return data
+
+
+def planted(labels):
+    return None if labels["model"] != "minilm" else centred(labels) if "centred" in labels.values() else cell(labels)
+
+
 def test_what_is_planted_is_claimed():
-    outcome = Outcome.of(STUDY, finished(STUDY, lambda one: None if one["model"] != "minilm" else cell(one)))
+    outcome = Outcome.of(STUDY, finished(STUDY, planted))
     verdicts = {claim.id.removeprefix("minilm-"): claim.verdict for claim in outcome.claims}
     assert verdicts == {
         "special-weight": "holds",
@@ -132,6 +164,13 @@ def test_what_is_planted_is_claimed():
         "sep-cancelling-needs-order": "cannot tell",
         "words-discounted": "holds",
         "words-not-by-weights": "does not hold",
+        "special-norm-centred": "does not hold",
+        "punctuation-norm-centred": "does not hold",
+        "cls-cancels-centred": "does not hold",
+        "sep-cancels-centred": "does not hold",
+        "punctuation-cancels-centred": "holds",
+        "frequent-discounted-centred": "holds",
+        "keeps-more-than-it-mixes-centred": "holds",
     }
     estimates = {claim.id: claim.estimate.value for claim in outcome.claims}
     assert estimates["minilm-special-weight"] == pytest.approx(0.5 + 2 * 0.03 / 3, abs=0.01)
@@ -140,7 +179,7 @@ def test_what_is_planted_is_claimed():
     assert outcome.facts["models"]["minilm"]["between_layers"]
     assert len(outcome.tables) == 10
     assert {figure.name for figure in outcome.figures} == {"weights-and-norms-minilm", "mixing-ratios", "cancelling"}
-    assert len([key for key in outcome.cells.missing if key.startswith("bert-base")]) == 6
+    assert len([key for key in outcome.cells.missing if key.startswith("bert-base")]) == 7
 
 
 def test_without_the_trained_model_nothing_is_said():

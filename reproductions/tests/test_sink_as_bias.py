@@ -12,14 +12,13 @@ from tiny import EXAMPLES, bert, gpt2, marian
 
 from lorgnette.attending import Tap
 from lorgnette.contributions.head_weights import SiteWeights
-from reproductions.cancellation_by_layer.measure import final_states, first_stack, run
+from reproductions.cancellation_by_layer.measure import Replaced, final_states, first_stack, run
 from reproductions.frame.page import Outcome
 from reproductions.frame.settings import Settings
 from reproductions.sink_as_bias import STUDY
 from reproductions.sink_as_bias.grid import SINKS
 from reproductions.sink_as_bias.measure import (
     REPLACEMENTS,
-    Replaced,
     Values,
     _over_texts,
     _replaced,
