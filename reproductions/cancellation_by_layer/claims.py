@@ -128,6 +128,7 @@ def _lengths(r: Readings) -> Iterator[Claim]:
         bound=Bound.above(0.0),
         note=f"By tokens of a text: {told}.",
         undecided=FEW_NORMS,
+        identified=False,
         ours=True,
     )
     first, last = r.lengths[0], r.lengths[-1]
@@ -175,21 +176,22 @@ def _centred(r: Readings) -> Iterator[Claim]:
         id = "pooled-centred" if measure == "norm" else "relative-centred"
         text = f"sinks, {less}: over all layers and heads, weight and {said} hardly cancel: ρ > −{NEGLIGIBLE}"
         each = {model: r.sink(model, "pooled", CENTRED, measure) for model in r.centred_models}
-        yield _ours(id, text, mean_of(list(map(level, each.values())), MODELS), Bound.above(-NEGLIGIBLE))
+        yield _judged(id, text, mean_of(list(map(level, each.values())), MODELS), Bound.above(-NEGLIGIBLE))
         for model, values in each.items():
-            yield _ours(f"{model}-{id}", f"{model}, {text}", mean_of(values, BLOCKS), Bound.above(-NEGLIGIBLE))
+            short = f"{model}: sinks, centred, {measure}: pooled ρ > −{NEGLIGIBLE}"
+            yield _judged(f"{model}-{id}", short, mean_of(values, BLOCKS), Bound.above(-NEGLIGIBLE))
     change, weight = (
         np.array([level(r.ratio(model, name, CENTRED)) for model in r.centred_models])
         for name in ("change", "sent_weight")
     )
-    yield _ours(
+    yield _judged(
         "sink-changes-more-centred",
         "the head's mean in place of the value of a sink changes the final states more than in place of that of a "
         "middle word (log ratio > 0)",
         mean_of(change, MODELS),
         Bound.above(0.0),
     )
-    yield _ours(
+    yield _judged(
         "less-than-weight-centred",
         "… but by less than its weight says: log ratio of the changes − log ratio of the weights < 0",
         mean_of(change - weight, MODELS),
@@ -202,7 +204,7 @@ def _centred(r: Readings) -> Iterator[Claim]:
         )
         for m in r.centred_models
     ]
-    yield _ours(
+    yield _judged(
         "norm-foretells-centred",
         f"the norm {less} is nearer to that change than the weight is",
         mean_of(gap, MODELS),
@@ -255,4 +257,10 @@ def _losses(r: Readings) -> Iterator[Claim]:
 
 
 def _ours(id: str, text: str, estimate: Estimate, bound: Bound, undecided: str = "") -> Claim:
-    return Claim(id=id, text=text, estimate=estimate, bound=bound, ours=True, undecided=undecided)
+    """Of norms as they are, or of zero in place of a value: both move with the constant that is free."""
+    return Claim(id=id, text=text, estimate=estimate, bound=bound, ours=True, undecided=undecided, identified=False)
+
+
+def _judged(id: str, text: str, estimate: Estimate, bound: Bound) -> Claim:
+    """Of values less the mean of their head, which that constant does not move."""
+    return Claim(id=id, text=text, estimate=estimate, bound=bound, ours=True)

@@ -7,6 +7,7 @@ import numpy as np
 
 from reproductions.cancellation_by_layer.claims import LOSS
 from reproductions.cancellation_by_layer.grid import (
+    CENTRED,
     FULL,
     LARGE,
     LARGE_LONG,
@@ -15,40 +16,42 @@ from reproductions.cancellation_by_layer.grid import (
     LONG,
     QUICK,
     SENTENCES,
+    SINKS,
     USUAL,
 )
+from reproductions.cancellation_by_layer.measure import MIDDLE
 from reproductions.cancellation_by_layer.readings import Readings, level
-from reproductions.frame.claims import Claim
+from reproductions.frame.claims import FAILS, HOLDS, Claim
 from reproductions.frame.finished import Finished
 
 _CLOSE = 0.25
 """How far a number may be from another, as a share of it, to be called about the same."""
-_SMALL, _CLEAR = 0.1, 0.3
-"""Small and medium correlations by Cohen's (1988) convention."""
+_CLEAR = 0.3
+"""A medium correlation by Cohen's (1988) convention."""
 
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     r = Readings(cells)
     models = {model: _model(r, model) for model in r.models}
-    by_relative = sorted(models, key=lambda model: models[model]["relative"])
-    # Of the relative norm: a head's scale is no part of it.
+    centred = {model: _centred(r, model) for model in r.centred_models}
+    # Of the relative norm: neither a head's scale nor its constant is part of it.
     shares = {
-        m: [level(r.sink(m, p, USUAL, "relative")) for p in ("between_layers", "between_heads")] for m in r.models
+        m: [level(r.sink(m, p, CENTRED, "relative")) for p in ("between_layers", "between_heads")] for m in centred
     }
-    inside = {m: level(r.punctuation(m, "inside_heads")) for m in r.models}
+    inside = {m: level(r.punctuation(m, "inside_heads", CENTRED)) for m in centred}
     return {
-        "strongest": {"model": by_relative[0], **models[by_relative[0]]},
-        "weakest": {"model": by_relative[-1], **models[by_relative[-1]]},
-        "hidden": [m for m, one in models.items() if one["relative"] < -_CLEAR and abs(one["pooled"]) < _SMALL],
+        "gone": [m for m in centred if claims[f"{m}-pooled-centred"].verdict == HOLDS and _cancels(claims, m)],
+        "relative_stays": [m for m in centred if claims[f"{m}-relative-centred"].verdict == FAILS],
         "by_layers": [m for m, (layers, heads) in shares.items() if layers < heads],
         "by_heads": [m for m, (layers, heads) in shares.items() if layers >= heads],
-        "inside": [m for m in r.models if inside[m] < -_CLEAR],
+        "inside": [m for m in inside if inside[m] < -_CLEAR],
+        "centred": centred,
         "ratios": {
-            name: float(np.exp(np.mean([np.log(one[f"{key}_ratio"]) for one in models.values()])))
-            for name, key in (("weight", "sent_weight"), ("norm", "sent_norm"), ("change", "change"))
+            name: float(np.exp(np.mean([np.log(one[name]) for one in centred.values()]))) if centred else None
+            for name in ("weight", "norm", "change")
         },
         "models": models,
-        "off": [m for m, one in models.items() if abs(one["change_ratio"] / one["sent_norm_ratio"] - 1) > _CLOSE],
+        "off": [m for m, one in centred.items() if abs(one["change"] / one["norm"] - 1) > _CLOSE],
         "lengths": r.lengths,
         "usual": USUAL,
         "longest": LENGTHS[-1],
@@ -58,15 +61,37 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "large_long": LARGE_LONG,
         "large_models": [model for model in LARGE_MODELS if model in models],
         "sentences": SENTENCES,
-        "loss_alike": len({claims[f"{m}-loss"].estimate.value > 0 for m in LOSS if f"{m}-loss" in claims}) == 1,
         "loss_models": [model for model in LOSS if f"{model}-loss" in claims],
+        "loss_by_mean": _loss_by_mean(r),
     }
 
 
+def _cancels(claims: Mapping[str, Claim], model: str) -> bool:
+    """Whether the raw pooled ρ of the sinks is below zero by its interval."""
+    high = claims[f"{model}-pooled"].estimate.high
+    return high is not None and high < 0
+
+
 def _model(r: Readings, model: str) -> dict[str, float]:
-    names = ("pooled", "within_layers", "within_heads", "between_layers", "between_heads", "inside_heads")
-    out = {name: level(r.sink(model, name)) for name in names}
-    out["relative"] = level(r.sink(model, "pooled", USUAL, "relative"))
-    out["punctuation"] = level(r.punctuation(model, "pooled"))
-    ratios = ("change", "sent_weight", "sent_norm")
-    return out | {f"{name}_ratio": float(np.exp(level(r.ratio(model, name)))) for name in ratios}
+    """As the weights are."""
+    return {"pooled": level(r.sink(model, "pooled"))}
+
+
+def _centred(r: Readings, model: str) -> dict[str, float]:
+    """Without the constant: pooled ρ of sinks and of punctuation; what weight, norm and the states say of a sink."""
+    ratios = {"weight": "sent_weight", "norm": "sent_norm", "change": "change"}
+    return {
+        "pooled": level(r.sink(model, "pooled", CENTRED)),
+        "relative": level(r.sink(model, "pooled", CENTRED, "relative")),
+        "punctuation": level(r.punctuation(model, "pooled", CENTRED)),
+        **{name: float(np.exp(level(r.ratio(model, key, CENTRED)))) for name, key in ratios.items()},
+    }
+
+
+def _loss_by_mean(r: Readings) -> dict[str, float]:
+    """Of the language model: how its loss changes with the heads' mean in place of a value."""
+    for model in r.centred_models:
+        if "loss_change" in (cell := r.cell(model, CENTRED)):
+            change = cell["loss_change"].mean("block")
+            return {"sink": float(change.sel(target=SINKS[model][0])), "word": float(change.sel(target=MIDDLE))}
+    return {}

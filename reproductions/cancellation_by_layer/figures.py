@@ -6,9 +6,8 @@ import altair as alt
 import numpy as np
 
 from lorgnette.figures.charts import COLOURS
-from reproductions.cancellation_by_layer.grid import LENGTHS, SINKS, USUAL
+from reproductions.cancellation_by_layer.grid import CENTRED, LENGTHS, SINKS, USUAL
 from reproductions.cancellation_by_layer.measure import MIDDLE, PUNCTUATION
-from reproductions.cancellation_by_layer.pairs import MEASURES
 from reproductions.cancellation_by_layer.readings import KIND_NAMES, Readings
 from reproductions.cancellation_by_layer.tables import LEVEL_NAMES, PART_NAMES
 from reproductions.frame.finished import Finished
@@ -20,7 +19,8 @@ _COLUMNS = 3
 
 def figures(cells: Finished) -> list[Figure]:
     readings = Readings(cells)
-    return [_parts(readings), _layers(readings), _lengths(readings), _zeroed(readings)]
+    replaced = [_zeroed(readings)] if readings.centred_models else []
+    return [_parts(readings), _layers(readings), _lengths(readings), *replaced]
 
 
 def _cases(r: Readings, *, punctuation: bool = False) -> list[tuple[str, str, str]]:
@@ -33,37 +33,36 @@ def _cases(r: Readings, *, punctuation: bool = False) -> list[tuple[str, str, st
 
 
 def _parts(r: Readings) -> Figure:
-    titles = {"norm": "‖f(x)‖", "relative": "‖f(x)‖ over that of other words in the head"}
-    bars, points = [], []
-    for model, kind, said in _cases(r, punctuation=True):
-        for measure in MEASURES:
-            one = r.cell(model).sel(kind=kind, measure=measure).mean("block")
-            where = {"case": said, "norm": titles[measure]}
+    """The parts of the pooled ρ, as it is, without the constant, and relative to other words."""
+    panels: list[tuple[str, int | str, str]] = [("‖f(x)‖ as it is", USUAL, "norm")]
+    if r.centred_models:
+        panels += [("less the head's mean", CENTRED, "norm")]
+        panels += [("… relative to words in the head", CENTRED, "relative")]
+    y = alt.Y("case:N", sort=[said for _, _, said in _cases(r, punctuation=True)], title=None)
+    names = list(PART_NAMES.values())
+    charts = []
+    for place, (title, length, measure) in enumerate(panels):
+        bars, points = [], []
+        for model, kind, said in _cases(r, punctuation=True):
+            if length == CENTRED and model not in r.centred_models:
+                continue
+            one = r.cell(model, length).sel(kind=kind, measure=measure).mean("block")
             bars += [
-                where | {"part": name, "value": float(one[p]), "order": k}
+                {"case": said, "part": name, "value": float(one[p]), "order": k}
                 for k, (p, name) in enumerate(PART_NAMES.items())
             ]
-            points.append(where | {"value": float(one["pooled"])})
-    y = alt.Y(
-        "case:N", sort=[said for _, _, said in _cases(r, punctuation=True)], title=None, axis=alt.Axis(labelLimit=240)
-    )
-    names = list(PART_NAMES.values())
-    bar = alt.Chart().mark_bar().encode(
-        x=alt.X("value:Q", title="part of the pooled ρ"), y=y, order="order:O",
-        color=alt.Color("part:N", scale=alt.Scale(domain=names, range=list(COLOURS[:3])), title=None, sort=names),
-    )  # fmt: skip
-    charts = []
-    for title in titles.values():
-        shown = bar.properties(
-            data=alt.Data(values=[row for row in bars if row["norm"] == title]), width=260, title=title
-        )
-        dots = alt.Chart(alt.Data(values=[row for row in points if row["norm"] == title])).mark_point(
-            filled=True, color="black", shape="diamond", size=50
-        )
-        charts.append(alt.layer(shown, dots.encode(x="value:Q", y=y)))
+            points.append({"case": said, "value": float(one["pooled"])})
+        axis = alt.Axis(labelLimit=240, labels=not place, ticks=not place)
+        bar = alt.Chart(alt.Data(values=bars), width=190, title=title).mark_bar().encode(
+            x=alt.X("value:Q", title="part of the pooled ρ"), y=y.axis(axis), order="order:O",
+            color=alt.Color("part:N", scale=alt.Scale(domain=names, range=list(COLOURS[:3])), title=None, sort=names),
+        )  # fmt: skip
+        dots = alt.Chart(alt.Data(values=points)).mark_point(filled=True, color="black", shape="diamond", size=50)
+        charts.append(alt.layer(bar, dots.encode(x="value:Q", y=y.axis(axis))))
     caption = (
         f"The pooled ρ(α, ‖f(x)‖) (black diamond) and its three parts, which sum to it. Texts of {USUAL} tokens. Left: "
-        "norms as they are. Right: relative to those of other words in the same head and text."
+        "norms as they are. Middle: of values less the mean of their head, which no free constant moves. Right: these, "
+        "relative to those of other words in the same head and text."
     )
     return Figure("parts", alt.hconcat(*charts).resolve_scale(x="shared", color="shared"), caption)
 
@@ -71,20 +70,21 @@ def _parts(r: Readings) -> Figure:
 def _layers(r: Readings) -> Figure:
     charts = []
     for model, kind, said in _cases(r):
-        cell = r.cell(model).sel(kind=kind).mean("block")
+        cell = r.cell(model, CENTRED if model in r.centred_models else USUAL).sel(kind=kind).mean("block")
         rows = [
             {"layer": int(n), "weight": float(w), "norm": float(f)}
-            for n, w, f in zip(cell["layer"], cell["weight_by_layer"], cell["norm_by_layer"], strict=True)
+            for n, w, f in zip(cell["layer"], cell["weight_by_layer"], cell["relative_by_layer"], strict=True)
         ]
         base = alt.Chart(alt.Data(values=rows), width=200, height=150, title=said)
         x = alt.X("weight:Q", title="mean weight α")
-        y = alt.Y("norm:Q", title="mean ‖f(x)‖")
+        y = alt.Y("norm:Q", title="length, over that of words")
         path = base.mark_line(color="lightgrey", strokeWidth=1).encode(x=x, y=y, order="layer:O")
         colour = alt.Color("layer:Q", scale=alt.Scale(scheme="viridis"), title="layer", legend=alt.Legend(format="d"))
         charts.append(alt.layer(path, base.mark_circle(size=60, opacity=1).encode(x=x, y=y, color=colour)))
     caption = (
-        f"Every layer of a model as a point: the mean weight of its sink, and the mean length of the sink's "
-        f"transformed value, over heads and texts of {USUAL} tokens. The grey line goes from layer to layer."
+        "Every layer of a model as a point: the mean weight of its sink, and the mean length of the sink's transformed "
+        "value less the head's mean, relative to that of words in the same head, over heads and texts of "
+        f"{USUAL} tokens. The grey line goes from layer to layer."
     )
     return Figure("layers", _grid(charts).resolve_scale(color="independent"), caption)
 
@@ -119,14 +119,15 @@ _SAID = {"sent_weight": "weight α", "sent_norm": "share of the norm ‖α f(x)�
 
 
 def _ratios(r: Readings) -> list[dict[str, Any]]:
-    """Numbers of a zeroed token over those of the middle word: y the change, x what weight or norm say."""
+    """Numbers of a replaced token over those of the middle word: y the change, x what weight or norm say."""
     rows = []
     for model, kind, _ in _cases(r, punctuation=True):
-        for length in (n for n in LENGTHS if r.cells.of(model=model, length=n)):
-            cell = np.log(r.cell(model, length)[["change", *_SAID]])
-            one = np.exp((cell.sel(target=kind) - cell.sel(target=MIDDLE)).mean("block"))
-            where = {"model": model, "token": KIND_NAMES[kind], "y": float(one["change"])}
-            rows += [where | {"said": said, "x": float(one[name])} for name, said in _SAID.items()]
+        if model not in r.centred_models:
+            continue
+        cell = np.log(r.cell(model, CENTRED)[["change", *_SAID]])
+        one = np.exp((cell.sel(target=kind) - cell.sel(target=MIDDLE)).mean("block"))
+        where = {"model": model, "token": KIND_NAMES[kind], "y": float(one["change"])}
+        rows += [where | {"said": said, "x": float(one[name])} for name, said in _SAID.items()]
     return [row for row in rows if np.isfinite(row["x"]) and np.isfinite(row["y"])]
 
 
@@ -151,11 +152,11 @@ def _zeroed(r: Readings) -> Figure:
         )
         charts.append(alt.layer(line.encode(x="x:Q", y="y:Q"), dots))
     caption = (
-        "How far the final states move when the value of a token is zeroed, against what its weight (left) and its "
-        "norm (right) say, all relative to a middle word. A point is a model at one length. On the dashed line, the "
-        "number foretells the change."
+        "How far the final states move when the heads' mean stands in place of the value of a token, against what its "
+        "weight (left) and its norm (right, less that mean) say, all relative to a middle word. A point is a kind of "
+        f"token of a model, texts of {USUAL} tokens. On the dashed line, the number foretells the change."
     )
-    return Figure("zeroed", alt.hconcat(*charts), caption)
+    return Figure("replaced", alt.hconcat(*charts), caption)
 
 
 def _grid(charts: list[Any]) -> Any:

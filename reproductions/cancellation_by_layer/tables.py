@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reproductions.cancellation_by_layer.grid import LENGTHS, SINKS, USUAL
+from reproductions.cancellation_by_layer.grid import CENTRED, LENGTHS, SINKS, USUAL
 from reproductions.cancellation_by_layer.measure import MIDDLE, PUNCTUATION
 from reproductions.cancellation_by_layer.pairs import LEVELS, PARTS
 from reproductions.cancellation_by_layer.readings import BLOCKS, KIND_NAMES, Readings
@@ -19,7 +19,8 @@ PART_NAMES = dict(zip(PARTS, ("between layers", "between heads of a layer", "ins
 
 def tables(cells: Finished) -> list[Table]:
     readings = Readings(cells)
-    return [_levels(readings), _parts(readings), *_lengths(readings), _zeroed(readings), _loss(readings)]
+    centred = [_centred(readings)] if readings.centred_models else []
+    return [*centred, _levels(readings), _parts(readings), *_lengths(readings), _zeroed(readings), _loss(readings)]
 
 
 def _kinds(model: str) -> list[str]:
@@ -57,6 +58,33 @@ def _levels(r: Readings) -> Table:
     return Table("levels", "Spearman of α with ‖f(x)‖ at every level", pd.DataFrame(rows), note)
 
 
+def _centred(r: Readings) -> Table:
+    rows = []
+    for model in r.centred_models:
+        for kind in _kinds(model):
+            row: dict[str, Any] = {"model": model, "token": KIND_NAMES[kind]}
+            for said, length in (("", USUAL), (", centred", CENTRED)):
+                data = r.cell(model, length).sel(kind=kind)
+                for measure, name in (("norm", "norm"), ("relative", "relative norm")):
+                    row[f"{name}{said}"] = _said(data["pooled"].sel(measure=measure))
+            if kind != "other":
+                one = np.exp(np.log(r.cell(model, CENTRED)[list(_ZEROED)]).sel(target=[kind, MIDDLE]).mean("block"))
+                for column, said in _ZEROED.items():
+                    row[f"{said}, over that of a middle word"] = float(
+                        one[column].sel(target=kind) / one[column].sel(target=MIDDLE)
+                    )
+            rows.append(row)
+    note = (
+        f"Texts of {USUAL} tokens. Centred: values less their mean over all tokens of these texts, one for each head. "
+        "Change: of the states, if the heads' mean stands in place of the value, in all heads and layers; geometric "
+        "mean over blocks."
+    )
+    return Table("centred", "Pooled ρ as it is and without the constant that is free", pd.DataFrame(rows), note)
+
+
+_ZEROED = {"sent_weight": "weight", "sent_norm": "share of the norm", "change": "change of states"}
+
+
 def _parts(r: Readings) -> Table:
     rows = []
     for model in r.models:
@@ -90,9 +118,8 @@ def _zeroed(r: Readings) -> Table:
             for target in (*SINKS[model], PUNCTUATION, MIDDLE):
                 one = cell.sel(target=target).mean("block")
                 name = "middle word" if target == MIDDLE else KIND_NAMES[target]
-                columns = {"sent_weight": "weight", "sent_norm": "share of the norm", "change": "change of states"}
                 row = {"model": model, "tokens": length, "zeroed": name}
-                row |= {said: float(one[key]) for key, said in columns.items()}
+                row |= {said: float(one[key]) for key, said in _ZEROED.items()}
                 row["change of the loss"] = float(one["loss_change"]) if "loss_change" in one else None
                 rows.append(row)
     note = (

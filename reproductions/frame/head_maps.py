@@ -31,12 +31,14 @@ def named_map(names: Sequence[Sequence[str]], title: str, order: Sequence[str]) 
     rows = [
         {"layer": i + 1, "head": j + 1, "name": name} for i, layer in enumerate(names) for j, name in enumerate(layer)
     ]
-    return _squares(rows, title).encode(**_axes(), color=colour("name", order))
+    there = [name for name in order if any(name in layer for layer in names)]
+    return _squares(rows, title).encode(**_axes(), color=colour("name", order, there))
 
 
-def colour(field: str, order: Sequence[str]) -> Any:
-    """Names in the colours of the library, in the order given."""
-    return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(order), range=list(COLOURS[: len(order)])), title=None)
+def colour(field: str, order: Sequence[str], told: Sequence[str] | None = None) -> Any:
+    """Names in the colours of the library, in the order given; the legend has those that are told, or all."""
+    scale = alt.Scale(domain=list(order), range=list(COLOURS[: len(order)]))
+    return alt.Color(f"{field}:N", scale=scale, legend=alt.Legend(title=None, values=list(told or order)))
 
 
 def dots(rows: Sequence[dict[str, Any]], **size: Any) -> Any:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import reproductions
 from reproductions.frame.claims import FAILS, HOLDS, NOT_IDENTIFIED, NOT_JUDGED, OPEN, VERDICTS
-from reproductions.frame.markdown import NOTHING, grid
+from reproductions.frame.markdown import NOTHING, grid, styled
 from reproductions.frame.study import ROOT
 
 _HEAD = """# Reproductions
@@ -55,7 +55,7 @@ def index() -> str:
         verdicts = [str(counts.get(verdict, 0) or NOTHING) for verdict in VERDICTS]
         answer = written["answer"].replace("](../", "](")  # a page links to another from its own folder
         rows.append((f"[{written['title']}]({name}/README.md)", study.question, answer, *verdicts))
-    return _HEAD + grid(("study", "question", "answer", *VERDICTS), rows) + _STATEMENTS + _statements() + _FOOT
+    return styled(_HEAD + grid(("study", "question", "answer", *VERDICTS), rows) + _STATEMENTS + _statements() + _FOOT)
 
 
 def _statements() -> str:

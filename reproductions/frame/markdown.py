@@ -137,5 +137,23 @@ def _cell(text: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """No more than one empty line in a row, none at the ends: templates need not count theirs."""
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip() + "\n"
+    """No more than one empty line in a row, none at the ends, and numbers in one style: no template sees to it."""
+    return styled(re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()) + "\n"
+
+
+_VERBATIM = re.compile(r"(`[^`\n]*`|\]\([^)\n]*\)|^ {4}.*$)", re.MULTILINE)
+"""Code, and where links point to."""
+_STYLE = (
+    (re.compile(r"(?<![\w\-–/.])-(?=\.?\d)"), "−"),
+    (re.compile(r"(?<![\w.)\]])\.(?=\d)"), "0."),
+    (re.compile(r"(?<=\d)[ \n\u00a0\u2009\u202f]?%"), "\u00a0%"),
+)
+
+
+def styled(text: str) -> str:
+    """A minus is no hyphen, 0.5 has its zero, and a space that does not break stands before %."""
+    parts = _VERBATIM.split(text)
+    for place in range(0, len(parts), 2):
+        for wrong, right in _STYLE:
+            parts[place] = wrong.sub(right, parts[place])
+    return "".join(parts)

@@ -13,7 +13,7 @@ from lorgnette.errors import UserError
 from lorgnette.files import written_whole
 from reproductions.frame import markdown
 from reproductions.frame.chance import LEVEL, by_interval, corrected
-from reproductions.frame.claims import Claim, as_printed, counted
+from reproductions.frame.claims import Claim, Estimate, as_printed, counted
 from reproductions.frame.finished import Finished
 from reproductions.frame.study import ROOT, Study
 
@@ -94,7 +94,9 @@ class Outcome:
         """The two or three sentences with which the page opens: its block `answer`, on one line."""
         template = self._template("README.md")
         block = template.blocks.get("answer")
-        return "" if block is None else " ".join("".join(block(template.new_context(self._context()))).split())
+        if block is None:
+            return ""
+        return markdown.styled(" ".join("".join(block(template.new_context(self._context()))).split()))
 
     def _template(self, name: str) -> Template:
         environment = Environment(
@@ -134,6 +136,8 @@ class Outcome:
             "all_claims": markdown.claims(self.claims),
             "table": lambda id: markdown.table(tables[id]) if id in tables else "",
             "figure": lambda name: markdown.figure(figures[name]) if name in figures else "",
+            "estimate_of": estimate_of,
+            "row_of": row_of,
             **self.facts,
         }
 
@@ -210,6 +214,25 @@ def _facts(study: Study, cells: Finished, claims: Sequence[Claim]) -> dict[str, 
 def published(name: str) -> Any:
     """The paper's numbers, each entry with its source and how sure that is."""
     return json.loads((ROOT / name / "published.json").read_text(encoding="utf-8"))
+
+
+def estimate_of(name: str, id: str) -> Estimate:
+    """The estimate of a claim of another study, from what that one wrote: a page that refers to it types no number."""
+    claims = json.loads((ROOT / name / "results.json").read_text(encoding="utf-8"))["claims"]
+    found = next((claim["estimate"] for claim in claims if claim["id"] == id), None)
+    if found is None:
+        raise ValueError(f"{name} has no claim {id!r}")
+    return Estimate(**{"value": None, **found})
+
+
+def row_of(name: str, table: str, **where: Any) -> dict[str, Any]:
+    """The one row of a table of another study that has these values, by column."""
+    tables = json.loads((ROOT / name / "results.json").read_text(encoding="utf-8"))["tables"]
+    rows = [dict(zip(t["columns"], row, strict=True)) for t in tables if t["id"] == table for row in t["rows"]]
+    found = [row for row in rows if all(row.get(column) == value for column, value in where.items())]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} rows of the table {table!r} of {name} have {where}, not one")
+    return found[0]
 
 
 def refuse_other_folder(folder: Path) -> None:

@@ -14,10 +14,10 @@ STUDY = Study(
         for ending, model in product(
             (
                 "special-norm",
+                "special-norm-centred",
                 "sep-cancels",
-                "sep-cancels-within-layers",
-                "punctuation-norm",
-                "not-by-weights",
+                "sep-cancels-centred",
+                "cls-cancels-centred",
             ),
             ("e5-small", "minilm", "mpnet"),
         )

@@ -137,6 +137,7 @@ def _special_tokens(model: str, cell: xr.Dataset, numbers: Mapping[str, Any]) ->
             estimate=mean_of(norm_ratio(cell, SPECIAL), BLOCKS),
             bound=Bound.below(LITTLE),
             published=_printed(numbers, "norms_by_layer"),
+            identified=False,
             note=_RATIO,
         ),
         Claim(
@@ -146,6 +147,7 @@ def _special_tokens(model: str, cell: xr.Dataset, numbers: Mapping[str, Any]) ->
             estimate=mean_of(norm_ratio(cell, ["period_comma"]), BLOCKS),
             bound=Bound.below(LITTLE),
             published=_printed(numbers, "norms_by_layer"),
+            identified=False,
             note=_RATIO,
         ),
         # Fewer than three layers have no early, middle and deep ones.
@@ -181,6 +183,7 @@ def _cancelling(model: str, cell: xr.Dataset, kind: str, numbers: Mapping[str, A
             text=f"{model}: α and ‖f(x)‖ cancel out for {name}: ρ < {-NEGLIGIBLE:g}",
             estimate=mean_of(rho.sel(kind=kind), BLOCKS),
             bound=Bound.below(-NEGLIGIBLE),
+            identified=False,
             published=_printed(numbers, "spearman", kind),
             note=note,
         ),
@@ -189,6 +192,7 @@ def _cancelling(model: str, cell: xr.Dataset, kind: str, numbers: Mapping[str, A
             text=f"{model}: α and ‖f(x)‖ cancel out more for {name} than for other tokens: ρ({name}) − ρ(other) < 0",
             estimate=paired(rho.sel(kind=kind), rho.sel(kind="other"), BLOCKS),
             bound=Bound.below(0.0),
+            identified=False,
             published=apart,
             note=note,
         ),
@@ -199,6 +203,7 @@ def _cancelling(model: str, cell: xr.Dataset, kind: str, numbers: Mapping[str, A
             estimate=mean_of(within(cell, kind), BLOCKS),
             also=layers,
             bound=Bound.below(0.0),
+            identified=False,
             note=f"Negative in {below} of {len(layers)} layers. The papers pool all layers and heads.",
             ours=True,
         ),
@@ -213,6 +218,7 @@ def _frequency_and_mixing(model: str, cell: xr.Dataset, numbers: Mapping[str, An
             id=f"{model}-frequent-discounted",
             text=f"{model}: frequent words are discounted: ρ(frequency rank, ‖f(x)‖) > 0",
             estimate=norms,
+            identified=False,
             bound=Bound.above(0.0),
             published=_printed(numbers, "frequency", "norms"),
             note=note,
@@ -222,6 +228,7 @@ def _frequency_and_mixing(model: str, cell: xr.Dataset, numbers: Mapping[str, An
             text=f"{model}: the vectors discount frequent words more than the weights do: ρ(frequency rank, α) is "
             "below that with ‖f(x)‖",
             estimate=weights,
+            identified=False,
             bound=None if norms.low is None else Bound.below(norms.low),
             published=_printed(numbers, "frequency", "weights"),
             note="Compared with the lower end of the interval of ρ(frequency rank, ‖f(x)‖).",
@@ -238,6 +245,7 @@ def _frequency_and_mixing(model: str, cell: xr.Dataset, numbers: Mapping[str, An
             id=f"{model}-keeps-more-than-it-mixes",
             text=f"{model}: a token's new vector has more of itself than of others: AttnResLn-N mixing ratio < ½",
             estimate=mean_of(cell["mixing"].mean("layer").sel(ratio=ratio), BLOCKS),
+            identified=False,
             bound=Bound.below(0.5),
             published=_printed(numbers, "mixing", ratio, "mean"),
             note=note,
@@ -246,6 +254,7 @@ def _frequency_and_mixing(model: str, cell: xr.Dataset, numbers: Mapping[str, An
             id=f"{model}-frequent-mixed-more",
             text=f"{model}: frequent words are mixed more: ρ(frequency rank, AttnResLn-N ratio) < 0",
             estimate=correlation(cell, "frequency_of_mixing", ratio=ratio),
+            identified=False,
             bound=Bound.below(0.0),
             published=_printed(numbers, "frequency_of_mixing", ratio),
             note=note,
@@ -261,6 +270,7 @@ def _words(model: str, cell: xr.Dataset) -> list[Claim]:
             id=f"{model}-words-discounted",
             text=f"{model}: frequent words are discounted also without special tokens: ρ(frequency rank, ‖f(x)‖) > 0",
             estimate=norms,
+            identified=False,
             bound=Bound.above(0.0),
             ours=True,
         ),
@@ -277,7 +287,7 @@ def _words(model: str, cell: xr.Dataset) -> list[Claim]:
 
 def _centred(model: str, cell: xr.Dataset) -> list[Claim]:
     """The papers' claims about norms, less the constant that is free."""
-    less = "with values less their mean over the corpus"
+    less = "centred"
     return [
         *(
             Claim(
@@ -332,6 +342,7 @@ def _against(model: str, trained: xr.Dataset, control: xr.Dataset, condition: st
         id=f"{model}-{kind}-{id}",
         text=f"{model}: {what}, being stronger than with {condition}: difference of ρ({KIND_NAMES[kind]}) < 0",
         estimate=paired(rho, other, BLOCKS),
+        identified=False,
         bound=Bound.below(0.0),
         note=f"{rho.mean():.3f} against {other.mean():.3f}.",
         ours=True,

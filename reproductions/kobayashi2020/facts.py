@@ -7,6 +7,7 @@ from reproductions.frame.claims import Claim
 from reproductions.frame.conditions import PUBLISHED_MODEL, SINGLE, TRAINED
 from reproductions.frame.finished import Finished
 from reproductions.kobayashi2020.claims import KIND_NAMES, models, sink, within
+from reproductions.kobayashi2020.grid import CENTRED, CENTRED_COUNT
 
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
@@ -19,14 +20,21 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         one["single"] = float(within(single[0].result, sink(trained[model])).mean()) if single else None
     return {
         "models": told,
+        "centred": [model for model in told if cells.of(model=model, part=CENTRED)],
+        "constant_segments": CENTRED_COUNT,
         "between": [model for model, one in told.items() if one["between_layers"]],
         "fewer": {m: cell.attrs["segments"] for m, cell in trained.items() if cell.attrs["segments"] < segments},
         "own_model": PUBLISHED_MODEL,
         "own_model_measured": PUBLISHED_MODEL in trained,
         "segments": segments,
+        "stronger": lambda id, kind: [m for m in told if _below_zero(claims.get(f"{m}-{kind}-{id}"))] or ["no model"],
         "blocks": first.sizes["block"],
         "conditions": cells.labels("condition"),
     }
+
+
+def _below_zero(claim: Claim | None) -> bool:
+    return claim is not None and claim.estimate.high is not None and claim.estimate.high < 0
 
 
 def _model(cell: Any) -> dict[str, Any]:

@@ -11,11 +11,17 @@ from reproductions.frame.finished import Finished
 from reproductions.frame.page import Figure, published
 from reproductions.frame.statistics import mean_of
 from reproductions.kobayashi2020.claims import KIND_NAMES, models
+from reproductions.kobayashi2020.grid import CENTRED
 from reproductions.kobayashi2020.tables import RATIO_NAMES
 
 SHOWN = (TRAINED, SHUFFLED, RANDOM)
+_LESS = "trained, centred"
 _CONDITION_COLOURS = dict(
-    zip((TRAINED, SHUFFLED, RANDOM, "published, BERT"), (*COLOURS[:2], "#9A9A9A", "black"), strict=True)
+    zip(
+        (_LESS, TRAINED, SHUFFLED, RANDOM, "published, BERT"),
+        (COLOURS[2], *COLOURS[:2], "#9A9A9A", "black"),
+        strict=True,
+    )
 )
 
 
@@ -104,7 +110,8 @@ def cancelling(cells: Finished) -> Figure:
             {"kind": name, "what": "published, BERT", "mean": printed[kind], "low": None, "high": None}
             for kind, name in KIND_NAMES.items()
         ]
-        for condition, cell in _shown(cells, model).items():
+        less = [(_LESS, cell.result) for cell in cells.of(model=model, part=CENTRED)]
+        for condition, cell in [*less, *_shown(cells, model).items()]:
             rows += [
                 {"kind": name, "what": condition, **_ends(cell["spearman_all"].sel(kind=kind))}
                 for kind, name in KIND_NAMES.items()
@@ -114,7 +121,8 @@ def cancelling(cells: Finished) -> Figure:
         "cancelling",
         alt.hconcat(*charts).resolve_scale(x="shared"),
         "Spearman of α with ‖f(x)‖ by category of token. Left of zero the two cancel: tokens with much weight have "
-        "short vectors. Bars are 95 % intervals over blocks of segments, mostly narrower than the dots.",
+        "short vectors. Centred: of values less the mean of their head, which no free constant moves. Bars are 95 % "
+        "intervals over blocks of segments, mostly narrower than the dots.",
     )
 
 

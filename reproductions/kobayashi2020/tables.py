@@ -8,11 +8,12 @@ import xarray as xr
 
 from lorgnette.lens.norms.lens import RATIOS
 from reproductions.frame.claims import Estimate
-from reproductions.frame.conditions import PUBLISHED_MODEL
+from reproductions.frame.conditions import PUBLISHED_MODEL, TRAINED
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import Table, published
 from reproductions.frame.statistics import mean_of
-from reproductions.kobayashi2020.claims import BLOCKS, KIND_NAMES, correlation, models
+from reproductions.kobayashi2020.claims import BLOCKS, KIND_NAMES, SPECIAL, correlation, models, norm_ratio, within
+from reproductions.kobayashi2020.grid import CENTRED
 from reproductions.kobayashi2020.measure import F
 
 RATIO_NAMES = dict(zip(RATIOS, ("Attn-W", "Attn-N", "AttnRes-W", "AttnRes-N", "AttnResLn-N"), strict=True))
@@ -27,6 +28,7 @@ def tables(cells: Finished) -> list[Table]:
         _segments(cells, value),
         _f_norms(cells, value),
         _spearman(cells, value),
+        *([_centred(cells)] if any(cells.of(model=model, part=CENTRED) for model in models(cells)) else ()),
         _by_layer(
             cells, "spearman", "spearman-by-layer", "The same within each layer (all its heads)",
             "Not in the papers. Pooling all layers also counts differences between layers.",
@@ -94,6 +96,32 @@ def _spearman(cells: Finished, value: Mapping[str, Any]) -> Table:
     title = "Spearman of α with ‖f(x)‖, all layers and heads, by category of token"
     note = "Mean over blocks of segments, each from 4,096 random pairs of a kind, and its 95 % interval."
     return Table("spearman", title, pd.DataFrame(rows), note)
+
+
+def _centred(cells: Finished) -> Table:
+    """Every number that norms enter, as the weights are and less the constant that is free."""
+    rows = []
+    for model in models(cells):
+        for values, which in (("as they are", {"condition": TRAINED}), ("centred", {"part": CENTRED})):
+            for cell in (one.result for one in cells.of(model=model, **which)):
+                ratio = {"special": SPECIAL, ". and ,": ["period_comma"]}
+                row: dict[str, Any] = {"model": model, "values": values, "segments": str(cell.attrs["segments"])}
+                row |= {f"norm over weight, {n}": _said(mean_of(norm_ratio(cell, k))) for n, k in ratio.items()}
+                row |= {f"ρ {n}": _said(mean_of(cell["spearman_all"].sel(kind=k))) for k, n in KIND_NAMES.items()}
+                row |= {f"ρ in a layer, {n}": _said(mean_of(within(cell, k))) for k, n in KIND_NAMES.items()}
+                frequency = (
+                    correlation(cell, "frequency_of_norms")
+                    if "frequency_of_norms" in cell
+                    else correlation(cell, "frequency", measure="norms")
+                )
+                mixing = cell["mixing"].mean("layer").sel(ratio="attn_res_ln_n")
+                row |= {"ρ of frequency rank": _said(frequency), "AttnResLn-N": _said(mean_of(mixing, BLOCKS))}
+                rows.append(row)
+    note = (
+        "Centred: values less their mean over all tokens of the segments, one for each head. Share of the norm over "
+        "share of the weight; Spearman of α with ‖f(x)‖ over all layers and heads, and mean over layers."
+    )
+    return Table("centred", "Norms as they are and without the constant that is free", pd.DataFrame(rows), note)
 
 
 def _layered(values: Any) -> dict[str, float]:

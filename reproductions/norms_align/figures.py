@@ -26,15 +26,17 @@ def _colour() -> alt.Color:
 def _ways(r: Readings) -> Figure:
     charts = []
     order = [f"{SAID[reading]}: {RULE_NAMES[rule]}" for reading, rule in WAYS]
-    for direction in r.directions:
+    for number, direction in enumerate(r.directions):
         rows = []
         for (reading, rule), said in zip(WAYS, order, strict=True):
             for measure in MEASURES:
                 one = one_rate(r.held_out(direction, "heads", measure, [(reading, rule)]))
                 rows.append({"way": said, "by": NAMES[measure], "aer": one.value, "low": one.low, "high": one.high})
-        base = alt.Chart(alt.Data(values=rows), width=260, height=alt.Step(9), title=direction)
+        base = alt.Chart(alt.Data(values=rows), width=220, height=alt.Step(9), title=direction)
         place: dict[str, Any] = {
-            "y": alt.Y("way:N", sort=order, title=None, axis=alt.Axis(labelLimit=420)),
+            "y": alt.Y(
+                "way:N", sort=order, title=None, axis=alt.Axis(labelLimit=420, labels=not number, ticks=not number)
+            ),
             "yOffset": alt.YOffset("by:N", sort=[NAMES[measure] for measure in MEASURES]),
         }
         bars = base.mark_rule().encode(alt.X("low:Q", title="AER of the best head, held out"), alt.X2("high:Q"),

@@ -52,13 +52,13 @@ class Readings:
             return Estimate(value=None, n=cell.attrs["texts"], over="texts")
         return percentile(value, draws[~np.isnan(draws)], n=cell.attrs["texts"], over="texts")
 
-    def loss_gap(self, model: str) -> Blocks | None:
-        """The rise in loss with the mean less a fifth of the rise with zero, by block."""
+    def loss_gap(self, model: str, to: str) -> Blocks | None:
+        """The rise in loss with the mean less a fifth of the rise with another replacement, by block."""
         cell = self.cell(model)
         if "loss_change" not in cell:
             return None
         loss = cell["loss_change"].sel(kind=list(SINKS[model])).mean("kind")
-        return np.asarray((loss.sel(replacement="mean") - loss.sel(replacement="zero") / 5).transpose("block"))
+        return np.asarray((loss.sel(replacement="mean") - loss.sel(replacement=to) / 5).transpose("block"))
 
     def over_models(self, read: Callable[..., Any], *told: Any, **more: Any) -> Estimate:
         """The mean over models of a number that each has (by block)."""

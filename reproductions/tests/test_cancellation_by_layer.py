@@ -229,10 +229,13 @@ def test_what_was_planted_is_judged_as_planted(cells):
     outcome = Outcome.of(STUDY, cells)
     judged = {claim.id: claim for claim in outcome.claims}
     assert set(STUDY.headline) <= set(judged)
-    # A text has one sink, so that ρ within heads is drawn towards zero whatever is planted.
-    few = {id for id in judged if "punctuation" not in id and ("within-heads" in id or "paradox" in id)}
-    assert all(judged[id].undecided for id in few)
-    assert {id: judged[id].verdict for id in set(STUDY.headline) - few if judged[id].verdict != "holds"} == {}
+    # A constant that is free moves norms and what zero does; a text has one sink, which draws ρ within heads to zero.
+    raw = {id for id in judged if not id.endswith("-centred")}
+    assert {judged[id].verdict for id in raw} == {"not identified"}
+    assert all(
+        judged[id].undecided for id in raw if "punctuation" not in id and ("within-heads" in id or "paradox" in id)
+    )
+    assert {id: judged[id].verdict for id in set(judged) - raw if judged[id].verdict != "holds"} == {}
     gap = next(claim for claim in outcome.claims if claim.id == "paradox").estimate
     assert (gap.n, gap.over) == (len(SINKS), "models")
     assert gap.value == pytest.approx(0.6628, abs=0.02)

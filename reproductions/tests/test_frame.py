@@ -23,7 +23,7 @@ from reproductions.frame.cells import Cell, Cells
 from reproductions.frame.chance import by_interval, corrected, p_value
 from reproductions.frame.claims import Bound, Claim, Estimate, Published, as_printed, counted, disagreement
 from reproductions.frame.finished import Finished
-from reproductions.frame.page import Figure, Outcome, Table
+from reproductions.frame.page import Figure, Outcome, Table, estimate_of, row_of
 from reproductions.frame.seeds import learnt, with_and_without
 from reproductions.frame.settings import Settings
 from reproductions.frame.statistics import (
@@ -266,9 +266,9 @@ def test_the_folder_says_it_all(tmp_path, measured, monkeypatch):
         for where, data in (("one", None), ("two", "/secret"))
     )
     readme = (first / "README.md").read_text()
-    assert "| ρ < 0 | -0.690 | -0.123 [-0.200, -0.050] | **holds** |" in readme
+    assert "| ρ < 0 | −0.690 | −0.123 [−0.200, −0.050] | **holds** |" in readme
     assert "| a\\|b | 3 | – |" in readme
-    assert "| 1-2 | 17,443,296 | -0.123 |" in readme
+    assert "| 1-2 | 17,443,296 | −0.123 |" in readme
     document = json.loads((first / "results.json").read_text())
     assert document["tables"][0]["rows"] == [["1-2", 17_443_296, -0.12345678901234], ["a|b", 3, None]]
     assert document["claims"][0]["estimate"]["low"] == -0.2
@@ -395,3 +395,32 @@ def test_two_seeds_that_learnt_something_decide_nothing():
         claim = with_and_without(values, np.arange(5) < count, published=None, **about)
         assert claim.verdict == verdict
     assert claim.undecided == "too few seeds learnt anything: 2 of 5"
+
+
+def test_a_page_quotes_another_study_from_its_results(tmp_path, monkeypatch):
+    monkeypatch.setattr("reproductions.frame.page.ROOT", tmp_path)
+    claim = {"id": "rises", "estimate": {"value": 0.3, "low": 0.1, "high": 0.5}}
+    table = {"id": "levels", "columns": ["model", "SIM"], "rows": [["a", 0.25], ["b", 0.5], ["b", 0.75]]}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "results.json").write_text(json.dumps({"claims": [claim], "tables": [table]}))
+    assert estimate_of("other", "rises") == Estimate(value=0.3, low=0.1, high=0.5)
+    assert row_of("other", "levels", model="a") == {"model": "a", "SIM": 0.25}
+    with pytest.raises(ValueError, match="no claim 'falls'"):
+        estimate_of("other", "falls")
+    with pytest.raises(ValueError, match="2 rows"):
+        row_of("other", "levels", model="b")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ρ is -.5 [-0.61, -.4]", "ρ is −0.5 [−0.61, −0.4]"),
+        ("within ±.02 of 30% or 95 %", "within ±0.02 of 30\u00a0% or 95\u00a0%"),
+        ("e5-small, GLUE-2, 1-3, `-.5 30%`, 1e-3", "e5-small, GLUE-2, 1-3, `-.5 30%`, 1e-3"),
+        ("[page](../x-.5.md) v1.2.3 [a].5", "[page](../x-.5.md) v1.2.3 [a].5"),
+        ("    run --level -.5", "    run --level -.5"),
+        ("- 3 models", "- 3 models"),
+    ],
+)
+def test_numbers_are_written_in_one_style(text, said):
+    assert markdown.styled(text) == said

@@ -129,9 +129,22 @@ def test_a_claim_against_a_statement_counts_against_it(monkeypatch):
 def test_a_page_opens_with_its_answer_and_a_figure(outcome):
     page, answer = outcome.page("README.md"), outcome.answer()
     opening = " ".join(page.split("## Question")[0].split())
-    assert f"## Answer {answer} ![" in opening
+    assert f"## Answer {' '.join(answer.split())} ![" in opening
     assert 10 <= len(answer.split()) <= 120
     assert "![" not in page.split("## Question")[0].split("![", 2)[-1]  # one figure
+
+
+PAGES_OF_ALL = ["README.md", *(f"{study}/{name}" for study in reproductions.STUDIES for name in PAGES)]
+
+
+@pytest.mark.parametrize("page", PAGES_OF_ALL)
+def test_numbers_are_in_one_style(page):
+    """A minus is no hyphen, no zero is left out before a point, and one kind of space stands before %."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    prose = re.sub(r"`[^`\n]*`|\]\([^)\n]*\)|^ {4}.*$", "", text, flags=re.MULTILINE)
+    assert not re.findall(r"[\s|(\[±]-\.?\d.{10}", prose)
+    assert not re.findall(r".{10}[\s|(\[±−<>]\.\d", prose)
+    assert not re.findall(r".{10}\d[^\d\u00a0,.–−]?%", prose)
 
 
 @pytest.mark.parametrize("name", reproductions.WAITING)

@@ -54,6 +54,7 @@ def makers(cells: Finished) -> Iterator[Maker]:
             yield partial(_third, cells, name + LONGER)
             yield partial(_longer, cells, name)
     yield from (partial(_converged, cells, name) for name in CURVES)
+    yield from (partial(_sparse, cells, "opus-encoder", place) for place in (-2, -3))
     yield from (partial(_empty, cells, name) for name in ("opus-encoder", "opus-all", "small-all"))
     for name in ("opus-all", "small-all"):
         yield from (partial(_kinds, cells, name, stack) for stack in ("encoder", "decoder"))
@@ -130,6 +131,26 @@ def _empty(cells: Finished, name: str) -> Claim:
         ),
         undecided=f"one run of {int(empty.cell['fitted']['steps']):,} steps without the heads, on other data",
         note=f"BLEU {curve.whole.bleu():.2f} → {empty.bleu():.2f}; bound added when our numbers were known",
+    )
+
+
+def _sparse(cells: Finished, name: str, place: int) -> Claim:
+    """Few heads in the encoder: the sparsest λ but one, or but two; the sparsest leaves a single head."""
+    curve = Curve.of(cells, name)
+    points = sorted(curve.gated, key=lambda point: -point.left)
+    if len(points) < -place:
+        raise MissingCell(f"{name} with few heads")
+    point = points[place]
+    whole = point.alive.sel(stack=list(point.pruned)).size
+    return Claim(
+        id=f"sparse-{name}-{point.left}",
+        text=f"{curve.title}: with {point.left} of {whole} heads, at most {AGGRESSIVE:g} BLEU is lost",
+        estimate=point.minus(curve.whole),
+        bound=Bound.above(-AGGRESSIVE),
+        published=Published(-AGGRESSIVE, "slides on figure 7, which do not say how many heads were left"),
+        undecided=_short(curve, name),
+        note=f"λ = {point.label}; BLEU {curve.whole.bleu():.2f} → {point.bleu():.2f}; bound added when the numbers "
+        "were known",
     )
 
 

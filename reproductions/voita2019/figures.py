@@ -83,7 +83,8 @@ def _maps(cells: Finished, stack: str, title: str) -> Figure:
         panels.append(named_map(given, "(c) functions", FUNCTIONS))
     caption = (
         f"The {title}-attention heads of opus-mt-en-fr on Multi30k, as in the paper's figures (a), (b) and (c), with "
-        "what taking heads away says beside them. Relevance is a share of the layer's, with its sign."
+        "what taking heads away says beside them. Relevance is a share of the layer's, with its sign. *Special* "
+        "heads attend to special tokens, *broad* ones to many, *another* is a role that the paper does not name."
         + (_on_syntax(cells) if stack == "encoder" else "")
     )
     return _side_by_side(f"heads_{stack}", panels, caption, 4, colours="independent")
@@ -107,9 +108,14 @@ def _scatter(cells: Finished) -> Figure:
         ]
         chart = dots(rows, width=190, height=170, title=method).mark_circle(size=60, opacity=0.9)
         y = alt.Y("relevance:Q", title="relevance, share of the layer")
-        charts.append(chart.encode(x="confidence:Q", y=y, color=colour("function", FUNCTIONS)))
+        charts.append(chart.encode(x="confidence:Q", y=y, color=colour("function", FUNCTIONS, _given(given))))
     caption = "Encoder heads: relevance by four rules beside confidence, coloured by function; a dot for each head."
     return _side_by_side("heads_relevance_confidence", charts, caption, columns=4)
+
+
+def _given(names: Sequence[Sequence[str]]) -> list[str]:
+    """The functions that some head has, in their order."""
+    return [name for name in FUNCTIONS if any(name in layer for layer in names)]
 
 
 def _agreement(cells: Finished) -> Figure:

@@ -11,6 +11,8 @@ from reproductions.which_signal.grid import LANGUAGE, size_of
 from reproductions.which_signal.readings import RANDOM, Place, Readings, title, words
 
 _NOISY = 0.5
+_COMPARED = ("gradient", "output_length", "confidence", "ablation_mean")
+"""Whose agreement with single removals is shown by what stands in place of a head."""
 
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
@@ -47,8 +49,15 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "single": single,
         "joint": joint,
         "noisy": noisy,
+        "by_mean": {name: _mean_of_all(readings, partial(readings.rho, how="mean"), name) for name in _COMPARED},
+        "by_zero": {name: _mean_of_all(readings, readings.rho, name) for name in _COMPARED},
         "signals": len(readings.signals),
     }
+
+
+def _mean_of_all(readings: Readings, read: Any, signal: str) -> float | None:
+    known = [value for value in readings.of_places(read, signal) if value is not None]
+    return mean(known) if known else None
 
 
 def _above_chance(readings: Readings, signal: str) -> dict[str, int]:

@@ -56,9 +56,12 @@ class Readings:
     def stacks(self, place: Place) -> list[str]:
         return list(self._cells(place)[0].result["stacks"])
 
-    def rho(self, place: Place, stack: str, signal: str) -> float | None:
-        """Spearman's ρ with the change of the loss without each head, on other texts."""
-        return self._mean(place, stack, lambda part: part["signals"].get(signal, {}).get(f"spearman_{REFERENCE}"))
+    def rho(self, place: Place, stack: str, signal: str, how: str = REFERENCE) -> float | None:
+        """Spearman's ρ with the change of the loss without each head, on other texts.
+
+        `how` says what stands in place of its output: zero, or its mean, which no free constant moves.
+        """
+        return self._mean(place, stack, lambda part: part["signals"].get(signal, {}).get(f"spearman_{how}"))
 
     def ceiling(self, place: Place, stack: str, signal: str) -> float | None:
         return self._mean(place, stack, lambda part: part["signals"].get(signal, {}).get(f"ceiling_{REFERENCE}"))

@@ -134,10 +134,3 @@ class Runs:
     def at_chance(self, corpus: str, points: Sequence[Point]) -> int:
         """How many runs have learnt nothing: no better than the largest class."""
         return sum(int((~self.learnt(corpus, point)).sum()) for point in points)
-
-
-def pairs(
-    points: Sequence[Point], one: Callable[[Point], Seeds], other: Callable[[Point], Seeds]
-) -> list[list[tuple[float, float]]]:
-    """For each point the pairs of two measures, one for each seed."""
-    return [list(zip(one(point).tolist(), other(point).tolist(), strict=True)) for point in points]

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 
 from reproductions.fosse2023.attention.penalty_claims import EXPLANATIONS
-from reproductions.fosse2023.attention.runs import REPLACED, Point, Runs, Seeds, pairs
+from reproductions.fosse2023.attention.runs import REPLACED, Point, Runs, Seeds
 from reproductions.fosse2023.grid import LATE, LATE_POINTS, MAIN, NAMES, OTHERS
+from reproductions.frame import markdown
 from reproductions.frame.page import Table
-from reproductions.frame.statistics import mean_of, rank_correlation
+from reproductions.frame.statistics import mean_of, ranked_within
 
 Row = dict[str, Any]
 Printed = Mapping[str, Any]
@@ -150,10 +151,10 @@ def _strengths(runs: Runs, printed: Printed, corpus: str) -> Table:
 
 _SIDES = ("SIM(V), over λ", "H, over λ", "SIM(V) of the last layer, over L")
 _EXPLAINED = (
-    "Spearman's ρ with the plausibility and faithfulness of the last layer's attention; the interval is a bootstrap "
-    "over the seeds of each setting. Settings whose models are copies of those of λ = 0 are left out. Sharper "
-    "attention has other words on top by itself, so that a correlation over λ "
-    "is not an effect of the values alone: compare the rows."
+    "Spearman's ρ over the settings of a seed with the plausibility and faithfulness of the last layer's attention, "
+    "mean over seeds, and p of an exact test over all orders of the settings within each seed; runs at chance are left "
+    "out. Settings whose models are copies of those of λ = 0 do not count. Sharper attention has other words on top by "
+    "itself, so that a correlation over λ is not an effect of the values alone: compare the rows."
 )
 
 
@@ -161,12 +162,12 @@ def _correlations(runs: Runs, corpus: str, side: str) -> Row:
     points = runs.by_depth(corpus) if side == _SIDES[2] else runs.by_strength(corpus)
     points = runs.different(corpus, points) if points else points
     measure = partial(runs.entropy, corpus, group="whole") if side == _SIDES[1] else partial(runs.stiffness, corpus)
-    row: Row = {"corpus": NAMES[corpus], "ρ of": side}
-    row["runs"] = sum(len(runs.accuracy(corpus, point)) for point in points)
+    learnt = runs.by_seed(corpus, points, partial(runs.learnt, corpus)).astype(bool)
+    first = runs.by_seed(corpus, points, measure)
+    row: Row = {"corpus": NAMES[corpus], "ρ of": side, "settings": len(points), "runs": int(learnt.sum())}
     for title, (_, path, _) in EXPLANATIONS.items():
-        rho = rank_correlation(pairs(points, measure, partial(runs.of, path, corpus)))
-        ends = "" if rho is None or rho.interval is None else f" [{rho.low:.2f}, {rho.high:.2f}]"
-        row[title] = None if rho is None else f"{rho.value:.2f}{ends}"
+        rho = ranked_within(first, runs.by_seed(corpus, points, partial(runs.of, path, corpus)), learnt)
+        row[title] = None if rho.value is None else markdown.estimate(rho)
     return row
 
 
