@@ -51,7 +51,7 @@ canary:
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
-# A warning of Sphinx is an error.
+# A warning of Sphinx is an error. A notebook whose model is not here (docs/needs.py) is shown without outputs.
 docs: $(INSTALLED)
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/docs
 	@echo "out/docs/index.html"

@@ -13,6 +13,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "src")]
 from address import address, theme_options, with_notebook_links  # noqa: E402
 from commands import command_reference  # noqa: E402
 from docutils.nodes import paragraph as paragraph_node  # noqa: E402
+from needs import models, not_run, with_note  # noqa: E402
 from repository import with_links, write_pages  # noqa: E402
 
 import lorgnette  # noqa: E402
@@ -30,6 +31,7 @@ smartquotes = False  # they turn the dashes of --option into one long dash
 myst_heading_anchors = 3
 # A notebook is executed in the build when it or the package changed; one that fails stops the build.
 nb_execution_mode = "cache"
+nb_execution_excludepatterns = not_run(models())  # what needs a model that is not here; its page says so
 sources = sorted((HERE.parent / "src" / "lorgnette").rglob("*.py"))
 package = hashlib.sha256(b"".join(path.read_bytes() for path in sources))
 nb_execution_cache_path = str(HERE.parent / "out" / "notebooks" / package.hexdigest()[:16])
@@ -79,7 +81,7 @@ def links(app, docname, source):
     """Links out of this folder lead to the copies on the site."""
     page = Path(app.env.doc2path(docname))
     if page.suffix == ".ipynb":
-        source[0] = with_notebook_links(source[0], page.stem, address())
+        source[0] = with_note(with_notebook_links(source[0], page.stem, address()), page.stem, models())
     if page.suffix in (".md", ".ipynb"):
         source[0] = with_links(source[0], page, page)
 

@@ -44,6 +44,22 @@ def test_an_address_on_github_gives_links_to_edit_and_to_colab(address):
     assert "colab" not in address.with_notebook_links(notebook, "first-look", "https://gitlab.com/somebody/lorgnette")
 
 
+def test_a_notebook_without_its_model_is_not_run_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    needs = importlib.import_module("needs")
+    name = "what-did-the-answer-use"
+    notebook = (ROOT / "docs" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
+    assert set(needs.NEEDS) <= {path.stem for path in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
+    assert needs.not_run(tmp_path) == [f"notebooks/{name}.ipynb"]
+    _, note, *_ = json.loads(needs.with_note(notebook, name, tmp_path))["cells"]
+    assert "built without SmolLM2-135M-Instruct" in note["source"]
+    (tmp_path / "smollm2").mkdir()
+    assert needs.not_run(tmp_path) == []
+    assert needs.with_note(notebook, name, tmp_path) == notebook
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(f"/{folder}\n" in makefile for folder, _ in needs.NEEDS.values())  # `make notebooks` leaves out the same
+
+
 def test_the_address_is_that_of_the_package(address):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert address.address() == project.get("urls", {}).get("Repository", "").removesuffix(".git")
