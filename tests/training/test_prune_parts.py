@@ -12,6 +12,7 @@ from test_prune import PARTS, base, same, weights  # noqa: F401
 from test_removal import made
 from test_removed_parts import near
 from tiny import BERT, LLAMA, inputs, tokenizer
+from tiny.models import FALCON
 
 import lorgnette as lo
 from lorgnette.attending import Site
@@ -52,6 +53,12 @@ FAMILIES = (
     "marian",
     "t5",
     "own residual",
+    "luke",
+    "deberta",
+    "deberta-v2",
+    "bloom",
+    "gpt-neo",
+    "gpt-oss",
 )
 
 
@@ -109,7 +116,7 @@ def test_heads_that_share_one_key_go_one_by_one():
     [
         ("gpt-oss", "units", "they are in experts, each of which reads some of the tokens only"),
         ("albert", "layers", "it runs the same layer again and again"),
-        ("gpt-neo", "layers", "its two kinds of layers alternate"),
+        ("falcon", "heads", "one map holds the queries, the key and the value of each group"),
     ],
 )
 def test_kinds_that_stay_say_why(family, kind, said):
@@ -491,11 +498,9 @@ def test_budgets_that_cannot_be_reached(base, tmp_path, changes, said, monkeypat
             r"model' cannot be pruned: there is no record of its family \(ernie\).*These can be pruned: bert, electra",
         ),
         (
-            lambda **labels: hf.LukeForSequenceClassification(
-                hf.LukeConfig(**BERT, entity_vocab_size=9, entity_emb_size=16, pad_token_id=0, **labels)
-            ),
+            lambda **labels: hf.FalconForSequenceClassification(hf.FalconConfig(**FALCON, **labels)),
             {"only": ("heads",)},
-            r"heads cannot be removed from .*model' \(luke\): set `keep`",
+            r"heads cannot be removed from .*model' \(falcon\): one map holds .*\. Set `keep`",
         ),
         (
             lambda **labels: hf.ViTForImageClassification(hf.ViTConfig(**VIT, **labels)),

@@ -8,7 +8,8 @@ import pytest
 import torch
 import transformers as hf
 from processes import run
-from tiny import inputs, subject, tiny_model, tokenizer
+from tiny import BERT, inputs, subject, tiny_model, tokenizer
+from tiny.models import peaked
 
 import lorgnette as lo
 from lorgnette.attending import Site
@@ -45,10 +46,14 @@ FAMILIES = (
     "big-bird",
     "modernbert",
     "t5",
+    "deberta",
+    "deberta-v2",
+    "luke",
+    "bloom",
     *GROUPED,
 )
-FLOAT32_SCORES = {"gpt-neo", "gptj"}
-"""They compute the products of queries and keys in float32, whatever their precision."""
+FLOAT32_SCORES = {"gpt-neo", "gptj", "bloom"}
+"""They compute the products of queries and keys, or their softmax, in float32, whatever their precision."""
 OWN = {
     "own bare": {"block": "bare", "transform": "relu-linear"},
     "own post-norm": {"block": "post-norm", "transform": "none", "positions": "relative"},
@@ -58,7 +63,10 @@ OWN = {
 
 def made(family, dtype=torch.float64):
     if family not in OWN:
-        return tiny_model(family, dtype=dtype)
+        model = tiny_model(family, dtype=dtype)
+        if hasattr(model.config, "num_local_experts"):  # grouped products have no float64
+            model.set_experts_implementation("eager")
+        return model
     torch.manual_seed(0)
     settings = {"layers": 3, "width": 32, "heads": 4, "vocab_size": 97, "freeze_embeddings": False, **OWN[family]}
     model = SelfAttentionClassifier(preset("tp9-residual", **settings))
@@ -116,6 +124,39 @@ def test_removed_heads_are_heads_at_zero(family, dtype):
     assert (seen - expected).abs().max() <= scale * (double if dtype == torch.float64 else 1e-5)
 
 
+def test_maps_of_positions_are_cut_like_those_of_words():
+    """DeBERTa v2 where they are not the same maps."""
+    torch.manual_seed(0)
+    options = {"relative_attention": True, "pos_att_type": "c2p|p2c", "share_att_key": False}
+    model = peaked(hf.DebertaV2Model(hf.DebertaV2Config(**BERT, **options)).eval().double())
+    gates, batch = closed(model), inputs(model)
+    small = remove_heads(model, gates.remaining_heads())
+    real = batch["attention_mask"].bool()
+    expected = logits(model, batch, gates)[real]
+    assert (logits(small, batch)[real] - expected).abs().max() <= 1e-10 * expected.abs().max()
+    assert len(small.encoder.layer[0].attention.self.pos_key_proj.weight) == 16
+
+
+def test_heads_that_entities_share_with_words():
+    """LUKE with entities, which other queries ask about; one layer has no head left."""
+    model = made("luke")
+    batch = inputs(model, (7, 7))
+    spans = torch.tensor([[[1, 2, -1], [3, 4, 5]]]).expand(2, -1, -1)
+    batch |= {"entity_ids": torch.tensor([[1, 2], [3, 4]]), "entity_position_ids": spans}
+    batch |= {"entity_attention_mask": torch.ones(2, 2, dtype=torch.long)}
+    kept = {Site("encoder", "self", 0): [0, 2], Site("encoder", "self", 1): []}
+    small = remove_heads(model, kept)
+    zeroed = copy.deepcopy(model)
+    for site, heads in kept.items():
+        output = zeroed.encoder.layer[site.layer].attention.output.dense
+        with torch.no_grad():
+            output.weight.view(32, 4, 8)[:, [n for n in range(4) if n not in heads]] = 0
+    with torch.no_grad():
+        found, expected = small(**batch), zeroed(**batch)
+    for name in ("last_hidden_state", "entity_last_hidden_state"):
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("family", [*FAMILIES, *OWN])
 def test_a_pruned_checkpoint_opens_again(family, tmp_path):
     model = made(family, torch.float32)
@@ -152,8 +193,8 @@ def test_a_stock_checkpoint_has_zeros_for_the_heads_that_went(family, tmp_path):
     opened = type(model).from_pretrained(tmp_path, dtype=torch.float64)
     assert not hasattr(opened.config, "kept_heads")
     assert opened.config.model_type == model.config.model_type
-    # Gemma's scale of the embeddings is rounded to the precision that a model is made in.
-    tolerance = 1e-6 if family.startswith("gemma") else 1e-10
+    # Gemma's scale of the embeddings, and two biases of DeBERTa v1, have the precision that a model is made in.
+    tolerance = 1e-6 if family.startswith("gemma") or family == "deberta" else 1e-10
     torch.testing.assert_close(logits(opened.eval(), batch), expected, rtol=1e-10, atol=tolerance)
 
 
@@ -235,7 +276,7 @@ def without_layer(family, empty):
 
 
 @pytest.mark.parametrize("empty", [0, 1, 2])
-@pytest.mark.parametrize("family", ["gpt2", "marian", "llama", "mistral", "gpt-neox", "opt", "t5", "gptj"])
+@pytest.mark.parametrize("family", ["gpt2", "marian", "llama", "mistral", "gpt-neox", "opt", "t5", "gptj", "bloom"])
 def test_generation_with_an_emptied_decoder_layer(family, empty):
     """Tokens come out as without a cache, and as with the gates of that layer at zero."""
     model, batch, gates, small = without_layer(family, empty)
@@ -316,7 +357,7 @@ def test_wrong_heads_are_told():
     with pytest.raises(UserError, match="no heads there"):
         remove_heads(model, {Site("decoder", "self", 0): [1]})
     with pytest.raises(CaptureError, match="heads cannot be removed from its family"):
-        remove_heads(tiny_model("deberta"), {Site("encoder", "self", 0): [1]})
+        remove_heads(tiny_model("falcon"), {Site("decoder", "self", 0): [1]})
 
 
 def test_a_wrapped_forward_does_not_run_the_original():

@@ -13,19 +13,37 @@ from tiny import inputs, subject, tokenizer
 import lorgnette as lo
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
+from lorgnette.models.families import head_prunable_types, prunable_types
 from lorgnette.models.families.layers import LAYER, UNITS, layers_of
 from lorgnette.models.pruned.stock import cache_is_short, stock_model
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.pruning.removal import count_heads, remove_parts
 
-WHOLE = ("deberta", "deberta-v2", "luke", "bloom", "falcon")
+WHOLE = ("falcon", "falcon-7b")
 """Their heads stay."""
 HEADS = (
     "bert-classifier", "roberta", "electra", "albert", "albert-inner", "distilbert", "mpnet", "gpt2", "llama", "qwen3",
     "gemma3", "opt", "gpt-neox", "marian", "bart", "gpt-neo", "gptj", "roformer", "rembert", "megatron-bert",
-    "big-bird", "modernbert", "t5", "t5-encoder",
+    "big-bird", "modernbert", "t5", "t5-encoder", "deberta", "deberta-v2", "luke", "bloom", "xlm-roberta", "camembert",
+    "qwen2", "mistral", "gemma", "gemma2", "gpt-oss",
 )  # fmt: skip
 OWN_UNITS = ("own residual",)
+SINGLE = ("gemma2",)
+"""transformers' own windows give NaN in float64."""
+PRECISIONS = [
+    (family, dtype)
+    for family in (*HEADS, *WHOLE, *OWN_UNITS)
+    for dtype in (torch.float32, torch.float64)
+    if dtype == torch.float32 or family not in SINGLE
+]
+
+
+def test_no_prunable_family_is_missing_here():
+    """Whoever writes a record that says what can go adds a tiny model to these lists."""
+    kinds = {name: made(name).config.model_type for name in (*HEADS, *WHOLE, *OWN_UNITS)}
+    assert set(prunable_types()) == set(kinds.values())
+    of_heads = {kinds[name] for name in (*HEADS, *OWN_UNITS)}
+    assert set(head_prunable_types()) == of_heads
 
 
 @contextmanager
@@ -65,8 +83,7 @@ def near(found, expected, model, batch, tolerance):
     assert (found - expected).abs().max() <= tolerance * expected.abs().max()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("family", [*HEADS, *WHOLE, *OWN_UNITS])
+@pytest.mark.parametrize(("family", "dtype"), PRECISIONS)
 def test_removed_parts_are_parts_at_zero(family, dtype):
     model = made(family, dtype)
     batch = inputs(model)
@@ -80,7 +97,8 @@ def test_removed_parts_are_parts_at_zero(family, dtype):
     near(logits(small, batch), expected, model, batch, 1e-5 if dtype == torch.float32 else 1e-7)
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in model.parameters())
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items()), "it was changed itself"
-    counts = {layer.units_site: layer.feed_forward.units for layer in layers_of(small)}
+    parts = {layer.units_site: layer.feed_forward for layer in layers_of(small)}
+    counts = {site: part.units for site, part in parts.items() if part is not None}
     assert counts == {site: len(units) for site, units in kept.items() if site in counts}
     assert [layer.site for layer in layers_of(small)] == [x.site for x in layers_of(model) if x.site not in kept]
 
@@ -99,10 +117,10 @@ def test_a_checkpoint_without_some_parts_opens_again(family, tmp_path):
     assert [layer.site for layer in layers_of(opened)] == [layer.site for layer in layers_of(small)]
 
 
-@pytest.mark.parametrize("family", HEADS)
+@pytest.mark.parametrize("family", [*HEADS, *OWN_UNITS])
 def test_heads_units_and_layers_go_together(family):
     """And in two steps: what went first does not come back."""
-    model = made(family)
+    model = made(family, torch.float32 if family in SINGLE else torch.float64)
     batch = inputs(model)
     kept = some(model)
     heads = {site: [0, 1, 3] for site in HeadGates.of(model).heads}
@@ -110,19 +128,19 @@ def test_heads_units_and_layers_go_together(family):
     heads = {site: numbers for site, numbers in heads.items() if (site.stack, site.layer) not in gone}
     once = remove_parts(model, kept | heads)
     twice = remove_parts(remove_parts(model, kept), heads)
-    near(logits(twice, batch), logits(once, batch), model, batch, 1e-12)
+    near(logits(twice, batch), logits(once, batch), model, batch, 1e-5 if family in SINGLE else 1e-12)
     assert twice.config.kept_heads == once.config.kept_heads
-    zero = HeadGates(heads | dict.fromkeys(heads, (0, 1, 2, 3))).to(torch.float64).eval()
+    zero = HeadGates(heads | dict.fromkeys(heads, (0, 1, 2, 3))).to(model.dtype).eval()
     with torch.no_grad():
         zero.log_alpha.view(-1, 4)[:, 2] = -5.0
     with at_zero(model, kept):
         expected = logits(model, batch, zero)
-    near(logits(once, batch), expected, model, batch, 1e-7)
+    near(logits(once, batch), expected, model, batch, 1e-5 if family in SINGLE else 1e-7)
     assert {len(layer) for layers in once.config.kept_heads.values() for layer in layers} <= {0, 3}
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
-@pytest.mark.parametrize("family", ["gpt2", "marian", "llama", "gpt-neox", "opt", "gemma3", "falcon"])
+@pytest.mark.parametrize("family", ["gpt2", "marian", "llama", "gpt-neox", "opt", "gemma3", "falcon", "gpt-neo"])
 def test_generation_without_a_layer_of_the_decoder(family, layer):
     """The cache of a layer that is gone still counts the tokens."""
     model = made(family)

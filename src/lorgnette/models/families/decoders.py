@@ -1,5 +1,6 @@
 """Decoders: GPT-2, OPT, GPT-NeoX, GPT-Neo, GPT-J, BLOOM, Falcon, and Llama with what was built on it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch import nn
@@ -94,14 +95,31 @@ _GPT_NEO = separate("attn.attention", "q_proj k_proj v_proj", "attn.attention.ou
 
 _NEO_UNITS = FeedForwardLayout(("mlp.c_fc",), "mlp.c_proj", "intermediate_size")
 
+
+def _neo_layers(config: PretrainedConfig, numbers: Sequence[int]) -> Mapping[str, object]:
+    """Two kinds of layers alternate, and the config lists them twice."""
+    kinds = [config.attention_layers[number] for number in numbers]
+    return {"attention_types": [[kinds, 1]], "attention_layers": kinds}
+
+
 GPT_NEO = Family(
     "gpt_neo",
     ("gpt_neo",),
-    (Stack("decoder", "", "h", (_GPT_NEO,), feed_forward=_NEO_UNITS, depth=None),),  # kinds of layers alternate
+    (
+        Stack(
+            "decoder",
+            "",
+            "h",
+            (_GPT_NEO,),
+            feed_forward=_NEO_UNITS,
+            depth="num_layers",
+            left=_neo_layers,
+            returns=("weights",),
+        ),
+    ),
     heads=("num_heads",),
     shim=gpt_neo,
     cut=Cut(("q_proj", "k_proj", "v_proj"), "out_proj", ("num_heads",), ("embed_dim",), dropout="resid_dropout"),
-    stays={"layers": "its two kinds of layers alternate"},
 )
 
 _GPTJ = separate("attn", "q_proj k_proj v_proj", "attn.out_proj", "ln_1", order="none")
@@ -138,6 +156,15 @@ BLOOM = Family(
     heads=("n_head", "num_attention_heads"),
     positions=Positions(names=()),
     shim=bloom,
+    cut=Cut(
+        ("query_key_value",),
+        "dense",
+        ("num_heads",),
+        parts=3,
+        by_head=True,
+        returns="residual",
+        shared_bias=(2, "alibi"),
+    ),
 )
 
 
@@ -179,6 +206,7 @@ FALCON = Family(
     groups=_falcon_groups,
     shim=falcon,
     refuses=_twice,
+    stays={"heads": "one map holds the queries, the key and the value of each group"},
 )
 
 DECODERS = (GPT2, LLAMA, GPT_OSS, GEMMA2, OPT, GPT_NEOX, GPT_NEO, GPTJ, BLOOM, FALCON)

@@ -181,6 +181,13 @@ DEBERTA_V2 = Family(
         ),
     ),
     shim=deberta_v2,
+    cut=Cut(
+        ("query_proj", "key_proj", "value_proj"),
+        None,
+        ("num_attention_heads",),
+        ("all_head_size",),
+        also=("pos_key_proj", "pos_query_proj"),
+    ),
 )
 
 
@@ -215,6 +222,16 @@ DEBERTA = replace(
     ),
     shim=deberta,
     refuses=_talks,
+    cut=Cut(
+        ("in_proj",),
+        None,
+        ("num_attention_heads",),
+        ("all_head_size",),
+        parts=3,
+        by_head=True,
+        per_output=("q_bias", "v_bias"),
+        also=("pos_proj", "pos_q_proj"),
+    ),
 )
 
 ROFORMER = replace(
@@ -241,11 +258,17 @@ LUKE = replace(
     BERT,
     name="luke",
     model_types=("luke",),
-    stacks=(replace(BERT.stacks[0], depth=None),),  # a layer takes words and entities
+    stacks=(replace(BERT.stacks[0], returns=("entity_hidden_states",)),),
     positions=Positions(after_padding=True),
-    cut=None,
+    cut=Cut(
+        ("query", "key", "value"),
+        None,
+        ("num_attention_heads",),
+        ("all_head_size",),
+        also=("w2e_query", "e2w_query", "e2e_query"),
+        returns="entities",
+    ),
     shim=luke,
-    stays={"layers": "they take words and entities"},
 )
 
 _MEGATRON = separate("attention.self", "query key value", "attention.output.dense", "attention.ln", order="pre")

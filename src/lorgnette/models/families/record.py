@@ -69,6 +69,8 @@ class Stack:
     """None: its units cannot be removed"""
     depth: str | None = "num_hidden_layers"
     """what the config calls the number of layers; None: layers cannot be removed"""
+    left: Callable[[PretrainedConfig, Sequence[int]], Mapping[str, object]] | None = None
+    """what else a config says where only layers of these numbers are left"""
     returns: tuple[str, ...] | None = None
     """None: a layer returns its states alone; else a tuple of the states and of these arguments, or of None for a name
     that is none of its arguments"""
@@ -93,9 +95,14 @@ class Cut:
     """projections that have a head for each group of query heads"""
     per_head: tuple[str, ...] = ()
     """parameters with one number for each head"""
+    per_output: tuple[str, ...] = ()
+    """parameters with one number for each output of the heads, such as a bias beside its map"""
+    also: tuple[str, ...] = ()
+    """other maps with outputs for each head, some of which a model may lack"""
     returns: str = "pair"
-    """what a forward gives: (output, weights) "pair", (output,) "tuple", the output alone "state", or (output, bias,
-    weights) "biased", where the bias for each head goes on to the next layer"""
+    """what a forward gives: (output, weights) "pair", (output,) "tuple", the output alone "state", (output, bias,
+    weights) "biased", where the bias for each head goes on to the next layer, (output + its second argument, weights)
+    "residual", or (output, its second argument) "entities" """
     dropout: str | None = None
     """applied behind the output projection, inside the module"""
     norm: str | None = None

@@ -82,8 +82,12 @@ def _shrink(site: AttentionSite, cut: Cut, numbers: Sequence[int]) -> None:
         whole = [position * cut.parts * dim + i for position in positions for i in range(cut.parts * dim)]
     for name in cut.projections:
         keep_outputs(getattr(module, name), whole)
-    for name in cut.per_head:
-        setattr(module, name, _some(getattr(module, name), 0, positions))
+    for name in cut.also:
+        if hasattr(module, name):
+            keep_outputs(getattr(module, name), columns)
+    for names, index in ((cut.per_head, positions), (cut.per_output, columns)):
+        for name in names:
+            setattr(module, name, _some(getattr(module, name), 0, index))
     if site.output is not None:
         keep_inputs(site.output, columns)
     elif cut.output is not None:  # the heads stand side by side: each must stay where it was
@@ -201,18 +205,25 @@ def _some(parameter: nn.Parameter, axis: int, index: Sequence[int]) -> nn.Parame
 
 
 class SlicedBias:
-    """Passes a layer the part of the shared position bias that belongs to its heads (MPNet)."""
+    """Passes a layer the part of the shared position bias that belongs to its heads (MPNet, BLOOM)."""
 
     def __init__(self, numbers: Sequence[int], place: int, name: str) -> None:
         self.numbers, self.place, self.name = list(numbers), place, name
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any]:
         at = self.place
+        states = given[0] if given else named["hidden_states"]
         if len(given) > at and given[at] is not None:
-            given = (*given[:at], given[at][:, self.numbers], *given[at + 1 :])
+            given = (*given[:at], self.part(given[at], len(states)), *given[at + 1 :])
         if named.get(self.name) is not None:
-            named = {**named, self.name: named[self.name][:, self.numbers]}
+            named = {**named, self.name: self.part(named[self.name], len(states))}
         return given, named
+
+    def part(self, bias: Tensor, batch: int) -> Tensor:
+        """The bias of these heads; heads may follow the texts in one dimension (BLOOM)."""
+        if bias.dim() == 4:
+            return bias[:, self.numbers]
+        return bias.unflatten(0, (batch, -1))[:, self.numbers].flatten(0, 1)
 
 
 class SlicedOfWhole(SlicedBias):
@@ -324,7 +335,7 @@ class NoHeads(nn.Module):
     def forward(
         self,
         hidden_states: Float[Tensor, "batch token model"],
-        *_: object,
+        *more: Any,
         past_key_values: Any = None,
         layer_past: object = None,  # GPT-NeoX's name for it
         position_bias: Tensor | None = None,
@@ -346,6 +357,10 @@ class NoHeads(nn.Module):
             return output
         if self.returns == "biased":
             return output, position_bias, None
+        if self.returns == "residual":
+            return output + more[0], None
+        if self.returns == "entities":
+            return output, more[0]
         return (output,) if self.returns == "tuple" else (output, None)
 
 

@@ -82,6 +82,7 @@ def _sizes(pruned: PreTrainedModel) -> Json:
         left = layers.get(stack.name, [])
         if stack.depth is not None:
             out[stack.depth] = len(left)
+            out |= {} if stack.left is None else stack.left(pruned.config, left)
             if len(types := getattr(pruned.config, "layer_types", None) or ()) == len(modules):
                 out["layer_types"] = [types[number] for number in left]
         if stack.feed_forward is not None and stack.feed_forward.size is not None and units.get(stack.name):

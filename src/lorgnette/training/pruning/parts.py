@@ -11,7 +11,7 @@ from torch import Tensor
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
 from lorgnette.models.anatomy import AttentionSite
-from lorgnette.models.families import anatomy_of, family_of
+from lorgnette.models.families import Cut, anatomy_of, family_of
 from lorgnette.models.families.layers import LAYER, UNITS, LayerPart, layers_of
 from lorgnette.training.gates.gates import heads_of
 from lorgnette.types import PreTrainedModel
@@ -154,7 +154,8 @@ def parts_of(model: PreTrainedModel, stacks: Sequence[str] | None = None, only: 
     if not sites:
         reasons = "; ".join(f"{kind}: {why_all_stay(model, kind, stacks)}" for kind in only)
         raise UserError(f"nothing of what was asked for can go from this {type(model).__name__} ({reasons}).")
-    prices = {site: [_head_price(each)] * each.heads for site, each in heads.items()}
+    cut = family_of(model).cut
+    prices = {site: [_head_price(each, cut)] * each.heads for site, each in heads.items() if cut is not None}
     prices |= {site: [_unit_price(each)] * len(sites[site]) for site, each in units.items()}
     prices |= {each.site: [0.0] for each in can_go}
     owners = {
@@ -205,7 +206,7 @@ def _groups(site: AttentionSite) -> tuple[int, ...]:
     return tuple(position * site.groups // site.heads for position in range(site.heads))
 
 
-def _head_price(site: AttentionSite) -> float:
+def _head_price(site: AttentionSite, cut: Cut) -> float:
     """Parameters of a head: its rows of the maps for queries, keys and values, and its columns of the output.
 
     Where all heads share one key and value, these stay while any head does, and are no head's.
@@ -213,7 +214,9 @@ def _head_price(site: AttentionSite) -> float:
     shared = site.groups == 1 < site.heads
     used = (site.query,) if shared else (site.query, site.key, site.value)
     maps = {id(p.module): p.module for p in used if p is not None}
+    maps |= {id(module): module for name in cut.also if (module := getattr(site.module, name, None)) is not None}
     count = sum(p.numel() for module in maps.values() for p in module.parameters())
+    count += sum(getattr(site.module, name).numel() for name in (*cut.per_head, *cut.per_output))
     weight = getattr(site.output, "weight", None)
     return (count + (0 if weight is None else weight.numel())) / site.heads
 

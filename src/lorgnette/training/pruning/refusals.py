@@ -65,9 +65,10 @@ def refuse_family(settings: PruningSettings) -> None:
             f"consist of. These can be pruned: {', '.join(prunable_types())}."
         )
     if family.cut is None and settings.counts_heads:
+        reason = family.stays.get("heads", "the record of its family does not say how")
         raise UserError(
-            f"heads cannot be removed from {settings.model!r} ({name}): set `keep`, `size` or `speed` and leave `only` "
-            "out, so that feed-forward units and layers go."
+            f"heads cannot be removed from {settings.model!r} ({name}): {reason}. Set `keep`, `size` or `speed` and "
+            "leave `only` out, so that feed-forward units and layers go."
         )
 
 
