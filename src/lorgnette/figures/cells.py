@@ -35,6 +35,9 @@ KINDS = {
     "attn_res_w": "weights, residual",
     "attn_res_n": "norms, residual",
     "attn_res_ln_n": "norms, residual, LayerNorm",
+    "to_head": "dependent → head",
+    "to_dependent": "head → dependent",
+    "read_by_head": "attended to most by its head",
 }
 VARIABLES = {
     "accuracy": "accuracy",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import altair as alt
 
 from lorgnette.axes import PART, RELATION
+from lorgnette.figures.cells import said
 from lorgnette.figures.charts import COLOURS
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, decimals
@@ -15,16 +16,11 @@ from lorgnette.figures.variables import variable_figure
 from lorgnette.lens.relations.lens import best_heads
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery
+from lorgnette.syntax.relations import WAYS
 from lorgnette.types import Chart, Row
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_WAYS = {
-    "to_head": "dependent → head",
-    "to_dependent": "head → dependent",
-    "read_by_head": "attended to most by its head",
-}
 
 
 def figures(result: Result) -> list[Figure]:
@@ -37,7 +33,7 @@ def figures(result: Result) -> list[Figure]:
         "Dot: share of held-out pairs found by the head that is best on the development half, with its 95 % confidence "
         "interval. Tick: the same for the best fixed offset."
     )
-    panels = [_dots(table[table.way == way], words) for way, words in _WAYS.items()]
+    panels = [_dots(table[table.way == way], said(way)) for way in WAYS]
     best = Figure("best_heads", title, caption, alt.concat(*panels, columns=3), table.round(3), table, wide=True)
     title = "All relations except punctuation, by head"
     return [best, variable_figure(result, "accuracy", title, relation="all", part="held_out")]
