@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-import tiny
 import xarray as xr
-from processes import ranks, run
+from processes import Forked, ranks, run
 from tiny.subjects import examples, subject
 
 import lorgnette as lo
@@ -151,17 +151,37 @@ def test_torchrun_ends_the_others_where_one_is_killed(place):
     assert "ChildFailedError" in done.stderr
 
 
+def test_two_processes_do_not_write_the_same_shard(place):
+    """The second says so at once, and the first goes on; afterwards it is there."""
+    shard = ["-c", LOOK, *command("same", "--shard", "1/2")]
+    first = Forked(shard, env={"SLOW": "1"}, cwd=place)
+    until = time.monotonic() + 60
+    while not (place / ".same.unfinished" / ".lock").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    second = run(*shard, cwd=place)
+    assert second.returncode == 1
+    assert second.stderr.splitlines() == [
+        "lorgnette: Another run is writing to same. Wait for it, or choose another folder."
+    ]
+    done = first.wait()
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert lo.Shard.open(place / "same").share.of == 2
+
+
 EVERY = """
-import sys
+import json, os, sys
+from pathlib import Path
 import lorgnette as lo
 import torch
 from lorgnette.lens.gating import lens as gating
+from lorgnette.lens.norms.pair_sample import NUMBER, PairSample
 from lorgnette.lens.probes import probe
 from lorgnette.looking.passes import Passes
+from lorgnette.statistics.hash_sample import HashSample
 import tiny
 
 where, how, model, texts, lenses = sys.argv[1:]
-take, drawn_rows = Passes.take, gating.drawn_rows
+take, drawn_rows, rows, pairs, chosen = Passes.take, gating.drawn_rows, HashSample.rows, PairSample.samples, {}
 gating.drawn_rows = lambda texts, steps, *rest: drawn_rows(texts, min(steps, 2), *rest)
 probe.LEAST_STEPS = 20
 
@@ -171,10 +191,21 @@ def stopped(self, encoded, batch=None, number=0):
         raise KeyboardInterrupt
     take(self, encoded, batch, number)
 
-Passes.take = stopped
+def read(self, stratum=None):
+    found = rows(self, stratum)
+    chosen[f"{self.lens.name} {self.name} {stratum}"] = found.index.tolist()
+    return found
+
+def read_pairs(self, *given, **more):
+    numbers = getattr(self.lens, self.state)[NUMBER]
+    chosen[f"{self.lens.name} pairs"] = numbers[numbers.isfinite()].tolist()
+    return pairs(self, *given, **more)
+
+Passes.take, HashSample.rows, PairSample.samples = stopped, read, read_pairs
 torch.set_num_threads(1)
 subject = getattr(tiny, model)()
 lo.look(subject, getattr(tiny, texts), lenses, batch_tokens=20, progress=False, out=where, resume=how == "resume")
+Path(f"{where}.chosen-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(chosen))
 """
 GROUPS = {
     "all": ("classifier", "TREEBANK", "all"),
@@ -182,28 +213,38 @@ GROUPS = {
     "generation": ("gpt2", "PROMPTS", "sources,context:sinks=1,windows=2+4,window=3"),
     "pairs": ("classifier", "EXAMPLES", "patching"),
 }
+SAMPLED = {"norms", "geometry", "cones", "probes", "attention-probe", "gating", "frequency", "sources", "patching"}
 
 
-@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_lens_stopped_in_two_processes_and_resumed_in_three(tmp_path, group):
-    """In the pass of the lenses themselves, after the one for what some of them need first."""
+def test_every_lens_in_two_processes_and_stopped_and_resumed_in_three(tmp_path, group):
+    """The same numbers, counts and sampled items as one process finds. They are stopped in the pass of the lenses
+    themselves, after the one for what some of them need first."""
     model, texts, lenses = GROUPS[group]
-    for how, count, status in (("stop", 2, 1), ("resume", 3, 0)):
-        words = (str(tmp_path / "run"), how, model, texts, lenses)
+    runs = (("one", "whole", 1, 0), ("two", "whole", 2, 0), ("three", "stop", 2, 1), ("three", "resume", 3, 0))
+    for name, how, count, status in runs:
+        words = (str(tmp_path / name), how, model, texts, lenses)
         for done in ranks(count, "-c", EVERY, *words, cwd=Path(__file__).parents[1]):
             assert done.returncode == status, done.stderr[-3000:]
         if how == "stop":
-            files = [file.name for file in (tmp_path / ".run.unfinished").glob("*.safetensors")]
+            files = [file.name for file in (tmp_path / ".three.unfinished").glob("*.safetensors")]
             assert sorted(files)[-2:] == ["states-0.safetensors", "states-1.safetensors"]
-    subject, given = getattr(tiny, model)(), getattr(tiny, texts)
-    lo.look(subject, given, lenses, batch_tokens=20, progress=False, out=tmp_path / "one")
-    expected, found = (lo.Results.load(tmp_path / name) for name in ("one", "run"))
-    assert list(found) == list(expected)
+    chosen = {file.name: json.loads(file.read_text()) for file in tmp_path.glob("*.chosen-*.json")}
+    assert len(chosen) == 1 + 2 + 3
+    for found in chosen.values():
+        assert found == chosen["one.chosen-0.json"]
+    expected = lo.Results.load(tmp_path / "one")
+    assert {name for name in expected if any(key.startswith(f"{name} ") for key in found)} >= SAMPLED & {*expected}
     if group == "all":
         others = {name.partition(":")[0] for _, _, several in GROUPS.values() for name in several.split(",")}
-        assert {*found, *others} >= set(lo.lens.OURS)
-    for name in found:
-        one, three = (each[name].data.drop_vars("seconds_per_text", errors="ignore") for each in (expected, found))
-        xr.testing.assert_allclose(one, three, rtol=1e-9, atol=1e-12)
-        assert found[name].provenance.texts == expected[name].provenance.texts > 0
+        assert {*expected, *others} >= set(lo.lens.OURS)
+    for several in ("two", "three"):
+        results = lo.Results.load(tmp_path / several)
+        assert list(results) == list(expected)
+        for name in results:
+            one, other = (
+                each[name].data.drop_vars("seconds_per_text", errors="ignore") for each in (expected, results)
+            )
+            xr.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+            assert all(one[each].identical(other[each]) for each in one if str(each).endswith("_count"))
+            assert results[name].provenance.texts == expected[name].provenance.texts > 0

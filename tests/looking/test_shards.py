@@ -23,6 +23,7 @@ from lorgnette.errors import UserError
 from lorgnette.looking.shards import HEADER, STATES
 from lorgnette.looking.short_texts import as_json, from_json
 from lorgnette.looking.texts import Share, TokenizedTexts, batches
+from lorgnette.results.provenance import versions
 from lorgnette.texts.sides import Encoded, Side
 
 pytestmark = pytest.mark.usefixtures("few_steps")
@@ -252,6 +253,10 @@ def test_what_does_not_belong_together_is_named():
     older = [replace(each, look=replace(each.look, library="0.0.1")) for each in (one, two, three)]
     assert "were written by Lorgnette 0.0.1" in line(*older)
     assert "it has another version of Lorgnette" in line(one, two, older[2])
+    newer = replace(three, look=replace(three.look, packages={**three.look.packages, "torch": "9.1", "numpy": "8"}))
+    had = three.look.packages
+    assert line(one, two, newer).endswith(f"it has numpy 8, not {had['numpy']}, torch 9.1, not {had['torch']}.")
+    assert "+" not in "".join(had.values())
     assert line() == "No shard was given. `lorgnette look … --shard 1/4 --out parts/1` writes one."
 
 
@@ -259,6 +264,14 @@ def test_what_does_not_belong_together_is_named():
 def test_numbers_that_no_shard_has(shard):
     with pytest.raises(UserError, match=r"^There is no shard|^shard must be two whole numbers"):
         Share.given(shard)
+
+
+def with_transformers(version, act, **options):
+    """What somebody does who has another version of transformers."""
+    with pytest.MonkeyPatch.context() as patched:
+        known = {**versions(), "transformers": version}
+        patched.setattr("lorgnette.results.provenance.versions", lambda: known)
+        return act(**options)
 
 
 def test_folders_of_shards(tmp_path):
@@ -274,6 +287,7 @@ def test_folders_of_shards(tmp_path):
         (lambda: look(2), "holds shard 1/2, not 2/2"),
         (lambda: look(texts=TEXTS[1:]), r"another look \(other texts\)"),
         (lambda: look(seed=1), r"another look \(another --seed\)"),
+        (lambda: with_transformers("9.0", look, resume=True), r"another look \(transformers 5\.[\d.]+, not 9.0\)"),
         (lambda: lo.look(model, TEXTS, "weights", out=folder, progress=False), "is not a results folder"),
         (lambda: lo.merge([folder], subject=model), "Missing: shard 2/2"),
         (lambda: lo.merge([tmp_path], subject=model), "is not a shard"),
@@ -307,6 +321,9 @@ def test_an_interrupted_shard_goes_on(tmp_path, monkeypatch):
             lo.look(model, TEXTS, "weights", **options)
     with pytest.raises(UserError, match=r"differs from this one \(.*shard\)"):
         lo.look(model, TEXTS, "weights", **{**options, "shard": (1, 2)}, resume=True)
+    again = lambda **more: lo.look(model, TEXTS, "weights", **options, **more)  # noqa: E731
+    with pytest.raises(UserError, match=r"differs from this one \(versions\)"):
+        with_transformers("9.0", again, resume=True)
     taken = []
     monkeypatch.setattr(Passes, "take", lambda self, *given: taken.append(len(given[0])) or take(self, *given))
     second = lo.look(model, TEXTS, "weights", **options, resume=True)

@@ -23,6 +23,7 @@ from lorgnette.looking.text_set import TextSet
 from lorgnette.looking.texts import Counts, Share, TokenizedTexts, UniqueIds, batches
 from lorgnette.models.switching import evaluating
 from lorgnette.progress import progress_bar
+from lorgnette.results.provenance import libraries
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.sides import Encoded
 from lorgnette.types import Json
@@ -203,4 +204,5 @@ def _fingerprint(texts: TokenizedTexts, lenses: Sequence[Lens], weights: str) ->
         "lenses": [description(lens) for lens in lenses],
         "truncate": texts.truncate,
         "shard": None if texts.share is None else str(texts.share),
+        "versions": dict(libraries()),
     }

@@ -49,7 +49,7 @@ def merge(
         True
 
     `parts` are folders that `look(…, shard=(i, n), out=folder)` wrote, or what it returned, in any order. They must be
-    all shards of one look, each once: the same weights, texts, lenses, options and version of Lorgnette. The results
+    all shards of one look, each once: the same weights, texts, lenses, options and versions of libraries. The results
     are those of one process, to rounding; counts are equal, and samples have the same items. With `out`, they are
     written there.
 

@@ -22,7 +22,7 @@ from lorgnette.looking.texts import Counts, Share, TokenizedTexts
 from lorgnette.models.loading import tensors_hash
 from lorgnette.results import Results
 from lorgnette.results.folder import SCHEMA_VERSION, parsed, read
-from lorgnette.results.provenance import Provenance
+from lorgnette.results.provenance import Provenance, libraries
 from lorgnette.texts.corpus import joined_fingerprint
 from lorgnette.types import Json
 
@@ -70,6 +70,8 @@ class Look:
     """What all shards of one look have in common."""
 
     library: str
+    packages: Mapping[str, str]
+    """Versions of what its numbers depend on beside Lorgnette."""
     weights: str
     dtype: str
     corpus: str | None
@@ -104,6 +106,7 @@ class Look:
         """Describe a look before it begins: the lenses are bound and have seen nothing."""
         return Look(
             library=__version__,
+            packages=libraries(),
             weights=weights,
             dtype=texts.subject.precision,
             corpus=texts.listing,
@@ -120,6 +123,11 @@ class Look:
     def differences(self, other: "Look") -> str:
         """What differs in the other look, in words."""
         unlike = [words for name, words in _DIFFERENCES.items() if getattr(self, name) != getattr(other, name)]
+        unlike += [
+            f"{name} {other.packages.get(name)}, not {self.packages.get(name)}"
+            for name in sorted({*self.packages, *other.packages})
+            if self.packages.get(name) != other.packages.get(name)
+        ]
         return ", ".join(dict.fromkeys(unlike))
 
 

@@ -26,6 +26,11 @@ def versions() -> Mapping[str, str]:
     return versions
 
 
+def libraries() -> Mapping[str, str]:
+    """The versions of other libraries, which numbers that are added up must share, whatever device they are for."""
+    return {name: one.partition("+")[0] for name, one in versions().items() if name not in ("python", "lorgnette")}
+
+
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "model": (str,),
     **dict.fromkeys(("texts", "tokens", "truncated"), (int,)),
