@@ -16,7 +16,7 @@ def test_the_test_is_that_of_a_loop():
     wanted = {i for i, one in zip((0, 2, 3), false_discovery_control(p), strict=True) if one >= 0.05}
     assert (found.place, set(found.tied)) == (1, wanted)
     assert found.half == pytest.approx(t.ppf(0.975, 11) * 0.03)
-    assert found.beside("abcd") == ", not significantly above c"
+    assert found.beside("abcd") == ", not significantly above c (not paired)"
 
 
 def test_the_smallest_and_one_that_stands_alone():
@@ -36,7 +36,7 @@ def test_a_test_against_a_head_that_is_left_out_says_nothing_about_the_next():
     best, names = head_extreme(data, "x")
     assert (names[best.place], best.beside(names)) == ("1.1", ", significantly above all others")
     best, names = head_extreme(data.assign(x=values.where(values < 0.9)), "x")
-    assert (names[best.place], best.beside(names)) == ("1.2", ", not significantly above 2.1")
+    assert (names[best.place], best.beside(names)) == ("1.2", ", not significantly above 2.1 (not paired)")
 
 
 def test_without_errors_nothing_is_said():

@@ -18,7 +18,7 @@ class Extreme:
     """The largest (or smallest) of several means: its place, its value, half of its 95 % interval, and its ties.
 
     `tied` are the places of those that do not differ from it significantly; `comparable` is False where no standard
-    errors are known.
+    errors are known, `paired` where the sum of two errors took the place of a paired test, which finds less.
     """
 
     place: int
@@ -26,6 +26,7 @@ class Extreme:
     half: float
     tied: tuple[int, ...]
     comparable: bool
+    paired: bool = True
 
     def beside(self, names: Sequence[object], relation: str = "above") -> str:
         """An ending for a sentence that names it: ", significantly above all others"."""
@@ -35,7 +36,11 @@ class Extreme:
             return f", significantly {relation} all others"
         named = ", ".join(str(names[place]) for place in self.tied[:_NAMED])
         more = len(self.tied) - _NAMED
-        return f", not significantly {relation} {named}" + (f" and {more} more" if more > 0 else "")
+        return (
+            f", not significantly {relation} {named}"
+            + (f" and {more} more" if more > 0 else "")
+            + ("" if self.paired else " (not paired)")
+        )
 
 
 def extreme(means: Estimate, *, q: Float[np.ndarray, " item"] | None = None, largest: bool = True) -> Extreme:
@@ -56,10 +61,11 @@ def extreme(means: Estimate, *, q: Float[np.ndarray, " item"] | None = None, lar
     top = Estimate(values[best], errors[best], counts[best])
     others = np.isfinite(values) & (np.arange(len(values)) != best)
     comparable = bool(np.isfinite(errors[best]) and np.isfinite(errors[others]).all() and others.any())
-    if q is None or np.isfinite(q[best]):
+    paired = q is not None and not np.isfinite(q[best])
+    if q is None or not paired:
         q = false_discovery(np.where(others, Estimate(values, errors, counts).minus_correlated(top).p, np.nan))
     tied = tuple(int(place) for place in np.flatnonzero(others) if not q[place] < LEVEL) if comparable else ()
-    return Extreme(best, float(values[best]), float(top.half), tied, comparable)
+    return Extreme(best, float(values[best]), float(top.half), tied, comparable, paired)
 
 
 def extreme_of(data: xr.Dataset, variable: str, axis: str, *, largest: bool = True) -> Extreme:

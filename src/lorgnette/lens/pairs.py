@@ -20,7 +20,9 @@ Held = Sequence[tuple[Site | tuple[Site, ...] | None, Mapping[str, tuple[Tensor,
 Label = str | int | float
 MOST_CELLS = 1024
 """Heads of a model beyond which nothing is paired: their products would take more than 34 MB. The report then uses the
-sum of two errors, the largest that the error of a difference can be."""
+sum of two errors, the largest that the error of a difference can be, and says that it is not paired."""
+MOST_CONTRASTED = 2048
+"""The same where labels of an axis are cells of every head, for `contrasts`: at most 134 MB."""
 _ROWS = 32
 """Cells that are compared with all others at a time."""
 _ROUNDING = 64 * np.finfo(float).eps
@@ -39,7 +41,8 @@ class Pairs:
     which with equal weights is the error of the paired t test, exactly. Nobody knows before the last text which head
     will be the largest, so the state holds the products of all pairs of cells: 2C × 2C numbers for C heads (166 kB for
     the 72 heads of MiniLM, 34 MB for 1,024 heads, and none beyond; as much again for each further label of an axis that
-    is not selected), whatever the number of texts, by one matrix product for a batch.
+    is not selected; 134 MB at most where labels are cells), whatever the number of texts, by one matrix product for a
+    batch.
     Bootstrap replicates would need less from 100 heads on, but their errors are known to 5 % only (200 replicates), and
     not where they matter most, with few texts. A result keeps only what its sentences need: how the largest compares
     with each of the others (`q`), at one number a head.
@@ -75,7 +78,7 @@ class Pairs:
         self.axes = {axis: labels for axis, labels in moments.axes.items() if axis not in self.select}
         self.slices: tuple[int, ...] = tuple(len(labels or ()) for labels in self.axes.values())
         cells = int(np.prod(self.cells))
-        self.few: bool = cells <= MOST_CELLS
+        self.few: bool = cells <= (MOST_CONTRASTED if self.across else MOST_CELLS)
         if not self.few:
             return
         shape = (int(np.prod(self.slices)), 2 * cells + 1, 2 * cells)

@@ -21,7 +21,7 @@ KINDS = {
 }
 NUMBER = r"[+−]?\d+(?:\.\d+)?(?:e[+-]\d+)?"
 NAMED = rf"\d+\.\d+ \({NUMBER}\)(?:, \d+\.\d+ \({NUMBER}\))*"
-BESIDE = r"(?:not )?significantly (?:above|below) (?:[^();]|\(\[CLS\]\)|\(\[SEP\]\))*?"
+BESIDE = r"(?:not )?significantly (?:above|below) (?:[^();]|\(\[CLS\]\)|\(\[SEP\]\)|\(not paired\))*?"
 HEAD_NAMES = r"\d+\.\d+"
 PER_HEAD = ("stack", "layer", "head")
 
@@ -114,7 +114,7 @@ def ties(means, best):
 
 
 def is_beside(words, means, best):
-    """The phrase on how the best compares with all others."""
+    """The phrase on how the best compares with all others where no lens has paired them, which it says."""
     words = (words or "").strip(" ,;")
     if any(np.isnan(se) for _, se, _ in means.values()):
         assert not words, words
@@ -124,7 +124,8 @@ def is_beside(words, means, best):
         assert words.startswith("significantly")
         assert not tied, (words, tied)
         return
-    listed, more = re.fullmatch(r"not significantly (?:above|below) (.*?)(?: and (\d+) more)?", words).groups()
+    pattern = r"not significantly (?:above|below) (.*?)(?: and (\d+) more)? \(not paired\)"
+    listed, more = re.fullmatch(pattern, words).groups()
     names = set(listed.split(", "))
     assert names <= tied, (words, tied)
     assert len(names) + int(more or 0) == len(tied), (words, tied)
