@@ -6,6 +6,7 @@ import torch
 from tiny import bert, gpt2, marian, subject
 from transformers import BertConfig, ByT5Tokenizer, CanineTokenizer, PreTrainedTokenizer
 
+import lorgnette as lo
 from lorgnette.attending.words import to_words
 from lorgnette.errors import UserError
 from lorgnette.texts.batch import spans
@@ -80,6 +81,14 @@ def test_a_decoder_without_a_start_token_is_told_so(monkeypatch):
     monkeypatch.delattr(t5.model.config, "decoder_start_token_id")
     with pytest.raises(UserError, match=r"no decoder_start_token_id.* = tokenizer\.pad_token_id"):
         t5.trace("The cat sat.")
+
+
+@pytest.mark.parametrize("start", [58100, -1])
+def test_a_start_of_the_decoder_without_a_vector_is_refused(monkeypatch, start):
+    subject = marian()
+    monkeypatch.setattr(subject.model.config, "decoder_start_token_id", start)
+    with pytest.raises(UserError, match=f"decoder_start_token_id {start!r}, and its decoder has vectors for the ids 0"):
+        lo.look(subject, ["the cat sat"], "weights", progress=False)
 
 
 def test_a_translation_is_read_behind_the_start_token():

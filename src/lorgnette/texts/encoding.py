@@ -219,7 +219,13 @@ class Encoder:
                 "The model's config has no decoder_start_token_id: its decoder cannot start. T5 starts with padding: "
                 "model.config.decoder_start_token_id = tokenizer.pad_token_id."
             )
-        return int(start)
+        rows = getattr(self.config, "decoder_vocab_size", None) or getattr(self.config, "vocab_size", None)
+        if not isinstance(start, int) or (rows is not None and not 0 <= start < rows):
+            raise UserError(
+                f"The model's config has decoder_start_token_id {start!r}, and its decoder has vectors for the ids 0 "
+                f"to {(rows or 0) - 1}. Set it to the id that the model was trained with."
+            )
+        return start
 
     def _target(self, example: Example, truncate: bool) -> Side:
         """The decoder's input: the reference shifted right behind the start token; without one, the start alone."""
