@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
@@ -52,6 +52,10 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+
+_CAPTURING = "transformers.utils.output_capturing"
+"""The module of the hooks by which transformers keeps hidden states."""
 
 
 class Subject(Facts):
@@ -105,15 +109,22 @@ class Subject(Facts):
         return self.encode([Example(text, text, image=noise) for text in texts]).inputs
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
-        """What `pickle` writes; one line if the model cannot be written, which transformers' own hooks prevent."""
-        hooks = [hook for module in self.model.modules() for hook in module._forward_hooks.values()]
-        if any("<locals>" in getattr(hook, "__qualname__", "") for hook in hooks):
+        """What `pickle` writes: the model without transformers' hooks, which it puts in again when it needs them."""
+        hooks = _local_hooks(self.model)
+        if foreign := [hook for _, _, hook in hooks if hook.__module__ != _CAPTURING]:
             raise UserError(
-                f"{self.name!r} cannot be pickled: transformers put hooks into it when hidden states were asked for. "
-                "Save the model and its tokenizer (save_pretrained) and load them there (lo.load); of a Trace or an "
-                "Attention, pickle the arrays (.data(…))."
+                f"{self.name!r} cannot be pickled: the model has the hook {foreign[0].__qualname__}, a function within "
+                "a function. Remove it first."
             )
-        return super().__reduce_ex__(protocol)
+        if not hooks:
+            return super().__reduce_ex__(protocol)
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        state = copy.deepcopy(vars(self), {id(tensor): tensor for tensor in tensors})  # which shares the weights
+        for module, number, _ in _local_hooks(state["model"]):
+            del module._forward_hooks[number]
+        for module in state["model"].modules():
+            vars(module).pop("_output_capturing_hooks_installed", None)
+        return object.__new__, (type(self),), state
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Subject":
         made = memo[id(self)] = type(self).__new__(type(self))
@@ -488,3 +499,13 @@ def default_device() -> str:
     if not torch.cuda.is_available():
         return "cpu"
     return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+
+
+def _local_hooks(model: nn.Module) -> list[tuple[nn.Module, int, Callable[..., object]]]:
+    """The forward hooks that are functions within functions, which `pickle` cannot name."""
+    return [
+        (module, number, hook)
+        for module in model.modules()
+        for number, hook in module._forward_hooks.items()
+        if "<locals>" in getattr(hook, "__qualname__", "")
+    ]
