@@ -78,6 +78,7 @@ def look(
     from lorgnette.lens.options import split as lenses_in
     from lorgnette.texts import corpus as open_corpus
     from lorgnette.texts.labels import mapping_of
+    from lorgnette.texts.tables import unread_labels
 
     # Names and files first: they are checked at once, while a model takes seconds.
     names = lenses_in(lens or lenses.DEFAULT)
@@ -106,6 +107,11 @@ def look(
         return
     how |= {"out": out, "keep": keep}
     subject = opening.load(model[0])
+    if label_column is None and subject.labels is not None and (unread := unread_labels(corpus)):
+        typer.echo(
+            f"The column {unread!r} of {corpus} is not read: with --label-column {unread}, the results open with the "
+            "accuracy, and lenses know the classes.", err=True,
+        )  # fmt: skip
     if share is not None:
         written = run(subject, texts, chosen, shard=share, first=first, **how)
         counts = written.counts

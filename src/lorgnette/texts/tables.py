@@ -101,6 +101,16 @@ def table_corpus(path: str | File, columns: Columns, *, name: str | None = None)
     return corpus
 
 
+def unread_labels(path: str) -> str | None:
+    """The column of a CSV, TSV or JSONL file that is called as labels are; None without one."""
+    file = Path(path).expanduser()
+    readers = {".csv": csv_rows, ".tsv": tsv_rows, ".jsonl": jsonl_rows}
+    if not file.is_file() or file.suffix not in readers:
+        return None
+    _, row = next(readers[file.suffix](file), (0, {}))
+    return next((name for name in ("label", "labels", "class", "target_label") if name in row), None)
+
+
 def _bytes(part: Part, how: str) -> Iterator[bytes]:
     """How a part is read, and its bytes."""
     return content(part.file, how, part.start, part.stop) if isinstance(part, RowGroups) else content(part, how)
