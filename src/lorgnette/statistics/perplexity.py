@@ -26,8 +26,8 @@ class Likelihoods:
 
     @property
     def interval(self) -> Interval:
-        """95 %, by a bootstrap over texts."""
-        return percentile_interval(self.draws())
+        """95 %, by a bootstrap over texts, widened where they are few."""
+        return percentile_interval(self.draws(), len(self.tokens))
 
     def draws(self, number: int = DRAWS, seed: int = 0) -> Float[np.ndarray, " draw"]:
         """Perplexities of texts drawn with replacement; two models on the same texts get the same draws."""
@@ -44,4 +44,4 @@ def difference(model: Likelihoods, base: Likelihoods) -> tuple[float, Interval]:
     """Perplexity(model) − perplexity(base) on the same texts, with the 95 % interval of a paired bootstrap."""
     if not np.array_equal(model.tokens, base.tokens):
         raise UserError("two language models must be compared on the same tokens: these have other numbers of them.")
-    return model.perplexity - base.perplexity, percentile_interval(model.draws() - base.draws())
+    return model.perplexity - base.perplexity, percentile_interval(model.draws() - base.draws(), len(base.tokens))

@@ -61,7 +61,8 @@ def apart(chosen: Measured, others: Sequence[Measured]) -> Json:
     """The choice less the mean of others on the same texts, with the 95 % interval of a paired bootstrap over texts."""
     draws = chosen.draws() - np.mean([other.draws() for other in others], axis=0)
     value = value_of(chosen) - float(np.mean([value_of(other) for other in others]))
-    return {"value": value, "interval": list(percentile_interval(draws))}
+    items = len(chosen.tokens) if isinstance(chosen, Likelihoods) else None
+    return {"value": value, "interval": list(percentile_interval(draws, items))}
 
 
 @dataclass(frozen=True)
