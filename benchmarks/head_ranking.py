@@ -72,10 +72,10 @@ class Study:
         """∂L/∂ξ of every text and head, [text head]."""
         rows = []
         for batch in texts:
-            gates = Gates()
+            gates = Gates(batch, ())
             with torch.enable_grad(), self.subject.tapped(gates):
                 losses, _ = text_losses(self.subject, "classification", batch, self.subject.run(batch))
-                slopes = gates.gradients(losses.sum())
+                slopes, _ = gates.gradients(losses.sum())
             rows.append(torch.cat([slopes[s.site] for s in self.subject.anatomy.sites], -1).detach().cpu())
         return torch.cat(rows).double()
 
