@@ -107,7 +107,7 @@ def told(row: Row) -> str:
     """A row in words, without figures."""
     parts = [f"without {', '.join(row['lacks'])}"] if row.get("lacks") else []
     parts += [f"with the stacks {', '.join(row['stacks'])}"] if row.get("stacks") else []
-    parts += ["hybrid"] if row.get("hybrid") else []
+    parts += [f"attention in {row['hybrid']} layers"] if row.get("hybrid") else []
     parts += [words for use, words in USES.items() if row.get(use)]
     return f"{', '.join([row['outcome'], *parts])}{'' if not row.get('why') else ' (' + row['why'] + ')'}"
 

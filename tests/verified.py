@@ -35,9 +35,9 @@ from lorgnette.bare.attention import attention  # noqa: E402
 from lorgnette.errors import UserError  # noqa: E402
 from lorgnette.explaining import Next, explain  # noqa: E402
 from lorgnette.explaining.rules import unruled  # noqa: E402
-from lorgnette.models.anatomy import PARTS  # noqa: E402
+from lorgnette.models.anatomy import PARTS, AttentionSite  # noqa: E402
 from lorgnette.models.families import head_prunable_types, record_of  # noqa: E402
-from lorgnette.models.families.verified import FILE, Verified, page  # noqa: E402
+from lorgnette.models.families.verified import FILE, LACKS, Verified, page  # noqa: E402
 from lorgnette.subject import Subject  # noqa: E402
 from lorgnette.subject.checks import Check  # noqa: E402
 
@@ -62,11 +62,11 @@ def verified(kind: str) -> Verified:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
     anatomy = subject.anatomy
     compared = all(one.made for one in checks if "eager" in one.name)
-    lacks = tuple(part for part in PARTS if not anatomy.knows(part))
-    relevance = "mixing" not in lacks and unruled(model) is None
+    lacks = _lacks([site for site in anatomy.sites if site.site.of_texts])
+    relevance = "mixers" not in lacks and unruled(model, anatomy.mixers) is None
     return Verified(
         kind, "exact", known, lacks, kind in head_prunable_types(), relevance, eager=compared,
-        hybrid=bool(subject.layers_in_all),
+        hybrid=_attending(subject),
     )  # fmt: skip
 
 
@@ -85,11 +85,11 @@ def pictured(kind: str) -> Verified:
     if failed:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
     anatomy = subject.anatomy
-    lacks = tuple(part for part in PARTS if any(site.lack(part) is not None for site in anatomy.sites))
+    lacks = _lacks(anatomy.sites)
     stacks = tuple(dict.fromkeys(site.name for site in subject.sites))
     return Verified(
         kind, "exact", "run", lacks, stacks=stacks, eager=_equals_eager(subject, inputs, checks),
-        unseen=UNSEEN.get(kind, ""),
+        unseen=UNSEEN.get(kind, ""), hybrid=_attending(subject),
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def sensed(kind: str) -> Verified:
     failed = [one for one in checks if not one.ok]
     if failed:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
-    lacks = tuple(part for part in PARTS if any(site.lack(part) is not None for site in subject.anatomy.sites))
+    lacks = _lacks(subject.anatomy.sites)
     return Verified(kind, "exact", "run", lacks, stacks=tuple(dict.fromkeys(site.name for site in subject.sites)))
 
 
@@ -127,7 +127,7 @@ def _packed(kind: str) -> Verified:
     failed = [one for one in checks.values() if not one.ok]
     if failed:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
-    lacks = tuple(part for part in PARTS if not subject.anatomy.knows(part))
+    lacks = _lacks(subject.anatomy.sites)
     try:
         explain(subject, ["w7 w8 w9"], "attnlrp", Next())
     except UserError:
@@ -136,6 +136,19 @@ def _packed(kind: str) -> Verified:
         relevance = True
     told = checks["quantised maps = x · W + b"].detail
     return Verified(kind, "exact", "run", lacks, relevance=relevance, tolerance=told)
+
+
+def _lacks(sites: Sequence[AttentionSite]) -> tuple[str, ...]:
+    """What is unknown of some site; a gate or a latent vector leaves less to know."""
+    unknown = {part for part in PARTS if any(site.lack(part, gated=True) is not None for site in sites)}
+    unknown |= {"gate"} if any(site.gate is not None for site in sites) else set()
+    unknown |= {"latent"} if any(site.reads_latent for site in sites) else set()
+    return tuple(part for part in LACKS if part in unknown)
+
+
+def _attending(subject: Subject) -> str:
+    """How many layers of each stack have attention, where some have none."""
+    return ", ".join(f"{len(subject.layers[name])} of {total}" for name, total in subject.layers_in_all.items())
 
 
 def _equals_eager(subject: Subject, inputs: dict[str, torch.Tensor], checks: list[Check]) -> bool:

@@ -1,5 +1,6 @@
 """The papers' definitions, literally, in float64: every term of every pair as a vector, for one text at a time."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ class Watch(Tap):
         """One pass; what each watched module was given and gave, in the order of its calls."""
         handles = []
         for site in self.subject.anatomy.sites:
-            for module in (site.value.module, site.output, site.norm, next_norm(site)):
+            for module in (site.value.module, site.output, site.norm, next_norm(site), gate_map(site)):
                 if module is not None and id(module) not in self.before:
                     self.before[id(module)], self.after[id(module)] = [], []
                     handles.append(module.register_forward_hook(self._keep))
@@ -71,6 +72,19 @@ def next_norm(around) -> Any:
     return None if path is None else around.layer.get_submodule(path)
 
 
+GATES = {
+    "Qwen3NextAttention": ("q_proj", lambda made: torch.sigmoid(made[..., made.shape[-1] // 2 :])),
+    "AfmoeAttention": ("gate_proj", torch.sigmoid),
+    "LagunaAttention": ("g_proj", torch.nn.functional.softplus),
+}
+"""The linear map that a gate is made of, and how, from its outputs for one head: written from transformers' code."""
+
+
+def gate_map(around) -> Any:
+    path, _ = GATES.get(type(around.module).__name__, (None, None))
+    return None if path is None else around.module.get_submodule(path)
+
+
 class Terms:
     """One text at one site: α, f^h(x_j), the tensor of terms and their sums."""
 
@@ -78,7 +92,7 @@ class Terms:
         weights, residual = watch.seen[around.site]
         self.around, turn = around, watch.turn(around)
         self.alpha = weights[text, :, :asked, :key_tokens]
-        heads = around.head_weights()
+        heads = around.head_weights(gated=True)
         given = watch.before[id(around.value.module)][turn][text, :key_tokens]
         self.f = torch.stack([
             (given @ heads.value[h].double() + (0 if heads.value_bias is None else heads.value_bias[h].double()))
@@ -86,6 +100,15 @@ class Terms:
             for h in range(around.heads)
         ])  # fmt: skip
         self.parts = self.alpha[..., None] * self.f[:, None]  # [head query key model], what nobody should build
+        module = gate_map(around)
+        if module is not None:  # Σ_j α (g_i ⊙ v_j) W_O, a vector after the other
+            made = watch.after[id(module)][turn][text, :asked].unflatten(-1, (around.heads, -1))
+            gate = GATES[type(around.module).__name__][1](made)  # [query head dim], or 1
+            for h, i in itertools.product(range(around.heads), range(asked)):
+                value = given @ heads.value[h].double()
+                value = value if heads.value_bias is None else value + heads.value_bias[h].double()
+                behind = (gate[i, h] * value) @ heads.output[h].double()
+                self.parts[h, i] = self.alpha[h, i][:, None] * behind
         self.summed = self.parts.sum(0)  # [query key model]
         self.bias = 0 if heads.output_bias is None else heads.output_bias.double()
         self.x = None if residual is None else residual[text, :asked]
@@ -212,7 +235,7 @@ def _per_text(lists: dict[Any, list[Any]], site, terms: Terms, kinds) -> None:
         lists.setdefault(("f", site, h), []).extend(f[h].tolist())
     for name, values in terms.ratios().items():
         note("mixing", site, name, values)
-    if terms.residual is not None:
+    if terms.residual is not None and gate_map(terms.around) is None:
         note("expansion", site, float((terms.f.sum(0).norm(dim=-1) / terms.x.norm(dim=-1)).mean()))
 
 
@@ -223,3 +246,62 @@ def correlation(pairs: list[tuple[float, float]]) -> float | None:
     if len(set(alpha)) < 2 or len(set(f)) < 2:
         return None
     return float(spearmanr(alpha, f).statistic)
+
+
+def close(found, wanted, relative, scale=0.1):
+    """Within a relative error; of numbers far smaller than the others, of a tenth."""
+    assert abs(found - wanted) <= relative * max(abs(wanted), scale), (found, wanted)
+
+
+class Cells:
+    """The numbers of a result by their labels, quickly."""
+
+    def __init__(self, data):
+        self.arrays = {name: (array.dims, array.values) for name, array in data.items()}
+        self.index = {dim: {label: k for k, label in enumerate(data[dim].values.tolist())} for dim in data.dims}
+
+    def __call__(self, name, **labels):
+        dims, values = self.arrays[name]
+        return values[tuple(self.index[dim][labels[dim]] for dim in dims)]
+
+
+def compare(data, wanted, relative, *, pairs=True):
+    """Every number of the oracle, and which there are."""
+    cells = Cells(data)
+    for (variable, site, *rest), values in wanted.items():
+        at = {"stack": site.name, "layer": site.layer + 1}
+        if variable in ("weight", "norm", "norm_share", "f_norm"):
+            compare_mean(cells, variable, {**at, "head": rest[0] + 1, "category": rest[1]}, values, relative)
+        elif variable in ("all_heads_norm", "all_heads_share"):
+            compare_mean(cells, variable, {**at, "variant": rest[0], "category": rest[1]}, values, relative)
+        elif variable == "expansion":
+            compare_mean(cells, variable, at, values, relative)
+        elif variable == "f":
+            figures = {"mean": np.mean(values), "min": min(values), "max": max(values)}
+            for name, figure in figures.items():
+                close(cells(f"f_{name}", **at, head=rest[0] + 1), figure, relative)
+            spread = {"sd": np.std(values), "cv": np.std(values) / np.mean(values)}
+            for name, figure in spread.items():  # a difference of squares
+                close(cells(f"f_{name}", **at, head=rest[0] + 1), figure, max(relative, 1e-7))
+        elif variable == "mixing":
+            compare_mean(cells, "mixing", {**at, "ratio": rest[0]}, [np.mean(v) for v in values], relative)
+            close(cells("mixing_min", **at, ratio=rest[0]), min(map(min, values)), relative)
+            close(cells("mixing_max", **at, ratio=rest[0]), max(map(max, values)), relative)
+        elif pairs and rest[0] not in ("first", "last"):
+            rho = correlation(values)
+            assert cells("spearman_count", **at, category=rest[0]) == (0 if rho is None else len(values))
+            if rho is not None:
+                close(cells("spearman", **at, category=rest[0]), rho, 1e-9)
+    named = {name for name, *_ in wanted}
+    assert named >= {"weight", "norm", "f_norm", "all_heads_norm", "all_heads_share", "f", "mixing", "pair"}
+    exists = {(site.name, site.layer + 1, rest[0]) for (name, site, *rest) in wanted if name == "mixing"}
+    there = data.mixing_count.to_dataframe()["mixing_count"]
+    assert {key for key, count in there.items() if count > 0} == exists
+
+
+def compare_mean(cells, variable, cell, values, relative):
+    """Mean, number of texts, and standard error (whose square is a difference)."""
+    close(cells(variable, **cell), np.mean(values), relative)
+    assert cells(f"{variable}_count", **cell) == len(values)
+    if len(values) > 1 and relative < 1e-9:
+        close(cells(f"{variable}_se", **cell), mean_and_error(values)[1], 1e-7)

@@ -101,3 +101,29 @@ def test_a_head_that_writes_the_embedding_back_copies():
     data = looked(lo.Subject(model, tokenizer("gpt2")))
     assert float(data["copied"].squeeze()) > 0.95
     assert float(data["positive"].squeeze()) == pytest.approx(1, abs=1e-5)
+
+
+def test_where_scores_are_not_bilinear_the_ov_circuits_are_there():
+    """A model without a record that has norms behind W_Q and W_K: OV circuits alone, and a note says why."""
+    from tiny import tokenizer
+    from tiny.architectures import model_of_type
+
+    whole = lo.Subject(model_of_type("qwen3_moe"), tokenizer("gpt2"))
+    result = lo.look(whole, examples(), ["circuits"], progress=False)["circuits"]
+    data = result.data
+    assert int(data["effective_rank_count"].sel(circuit="qk").max()) == 0
+    assert int(data["effective_rank_count"].sel(circuit="ov").min()) == 1
+    for site in whole.anatomy.sites:
+        maps = site.head_weights()
+        roots = torch.linalg.eigvals((maps.value @ maps.output).double())
+        share = roots.real.sum(-1) / roots.abs().sum(-1)
+        found = data["positive"].sel(stack="decoder", layer=site.site.layer + 1).values
+        np.testing.assert_allclose(found, share.detach(), atol=1e-5)
+    value = data["composition"].sel(way="value", head_a="decoder 1-1", head_b="decoder 2-1")
+    assert float(value) > 0
+    assert data["composition"].sel(way=["query", "key"]).isnull().all()
+    (note,) = (note for note in result.provenance.notes if "QK" in note)
+    assert note == (
+        "circuits: no QK circuits of decoder layer 1, decoder layer 2: a Qwen3MoeRMSNorm comes behind the map, so that "
+        "scores are not bilinear in it"
+    )

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from norms_oracle import SECOND, Terms, Watch, correlation, mean_and_error, next_norm, oracle
+from norms_oracle import SECOND, Cells, Terms, Watch, close, compare, compare_mean, next_norm, oracle
 from tiny import FAMILIES, examples, subject
 
 from lorgnette.attending import Tap
@@ -21,11 +21,6 @@ from lorgnette.testing import check_lens, run_lens
 from lorgnette.texts.token_kinds import CATEGORIES
 
 LENGTHS = (5, 2, 1)
-
-
-def close(found, wanted, relative, scale=0.1):
-    """Within a relative error; of numbers far smaller than the others, of a tenth."""
-    assert abs(found - wanted) <= relative * max(abs(wanted), scale), (found, wanted)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -60,18 +55,6 @@ def test_what_went_in_is_what_came_out(family):
             torch.testing.assert_close(whole, given, atol=near, rtol=near)
 
 
-class Cells:
-    """The numbers of a result by their labels, quickly."""
-
-    def __init__(self, data):
-        self.arrays = {name: (array.dims, array.values) for name, array in data.items()}
-        self.index = {dim: {label: k for k, label in enumerate(data[dim].values.tolist())} for dim in data.dims}
-
-    def __call__(self, name, **labels):
-        dims, values = self.arrays[name]
-        return values[tuple(self.index[dim][labels[dim]] for dim in dims)]
-
-
 # One family of each kind of norm and projection shows what float32 costs.
 IN_FLOAT32 = ("bert", "falcon", "gemma2", "gpt2", "llama", "marian", "modernbert", "t5")
 
@@ -86,45 +69,7 @@ def test_it_is_the_papers_definition(family, dtype, relative):
     watched = subject(family, dtype=dtype)
     # In float32 both read the same weights: how the scores are rounded is the model's affair (T5 does not scale them).
     data = run_lens(Norms(), watched, [watched.encode(texts)], matrix=dtype == torch.float32).compute().data
-    cells = Cells(data)
-    wanted = oracle(watched, texts)
-    for (variable, site, *rest), values in wanted.items():
-        at = {"stack": site.name, "layer": site.layer + 1}
-        if variable in ("weight", "norm", "norm_share", "f_norm"):
-            compare_mean(cells, variable, {**at, "head": rest[0] + 1, "category": rest[1]}, values, relative)
-        elif variable in ("all_heads_norm", "all_heads_share"):
-            compare_mean(cells, variable, {**at, "variant": rest[0], "category": rest[1]}, values, relative)
-        elif variable == "expansion":
-            compare_mean(cells, variable, at, values, relative)
-        elif variable == "f":
-            figures = {"mean": np.mean(values), "min": min(values), "max": max(values)}
-            for name, figure in figures.items():
-                close(cells(f"f_{name}", **at, head=rest[0] + 1), figure, relative)
-            spread = {"sd": np.std(values), "cv": np.std(values) / np.mean(values)}
-            for name, figure in spread.items():  # a difference of squares
-                close(cells(f"f_{name}", **at, head=rest[0] + 1), figure, max(relative, 1e-7))
-        elif variable == "mixing":
-            compare_mean(cells, "mixing", {**at, "ratio": rest[0]}, [np.mean(v) for v in values], relative)
-            close(cells("mixing_min", **at, ratio=rest[0]), min(map(min, values)), relative)
-            close(cells("mixing_max", **at, ratio=rest[0]), max(map(max, values)), relative)
-        elif dtype == torch.float64 and rest[0] not in ("first", "last"):
-            rho = correlation(values)
-            assert cells("spearman_count", **at, category=rest[0]) == (0 if rho is None else len(values))
-            if rho is not None:
-                close(cells("spearman", **at, category=rest[0]), rho, 1e-9)
-    named = {name for name, *_ in wanted}
-    assert named >= {"weight", "norm", "f_norm", "all_heads_norm", "all_heads_share", "f", "mixing", "pair"}
-    exists = {(site.name, site.layer + 1, rest[0]) for (name, site, *rest) in wanted if name == "mixing"}
-    there = data.mixing_count.to_dataframe()["mixing_count"]
-    assert {key for key, count in there.items() if count > 0} == exists
-
-
-def compare_mean(cells, variable, cell, values, relative):
-    """Mean, number of texts, and standard error (whose square is a difference)."""
-    close(cells(variable, **cell), np.mean(values), relative)
-    assert cells(f"{variable}_count", **cell) == len(values)
-    if len(values) > 1 and relative < 1e-9:
-        close(cells(f"{variable}_se", **cell), mean_and_error(values)[1], 1e-7)
+    compare(data, oracle(watched, texts), relative, pairs=dtype == torch.float64)
 
 
 def test_what_is_missing():

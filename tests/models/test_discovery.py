@@ -11,6 +11,8 @@ from lorgnette.errors import CaptureError
 from lorgnette.looking.choosing import every_lens
 from lorgnette.looking.texts import TokenizedTexts
 from lorgnette.models.discovery import discovered
+from lorgnette.models.discovery.events import Attended, Ran
+from lorgnette.models.discovery.proofs import _gate
 from lorgnette.models.families import anatomy_of, record_of
 from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
@@ -101,9 +103,54 @@ def test_layers_without_attention_are_counted():
         anatomy.require("mixing")
 
 
+@pytest.mark.parametrize(
+    ("kind", "module", "activation", "numbers", "first"),
+    [
+        ("qwen3_5_text", "q_proj", "sigmoid", 8, True),  # the map makes the queries too
+        ("axk2", "q_gate_proj", "sigmoid", 8, True),
+        ("afmoe", "gate_proj", "sigmoid", 8, True),
+        ("beam", "gate_proj", "sigmoid", 8, False),  # and a bias for each head
+        ("bailing_hybrid", "g_proj", "sigmoid", 1, False),
+        ("laguna", "g_proj", "softplus", 1, False),
+    ],
+)
+def test_a_gate_before_w_o_is_found_and_proved(kind, module, activation, numbers, first):
+    model = model_of_type(kind)
+    anatomy = anatomy_of(model)
+    assert not anatomy.knows("output")
+    assert anatomy.knows("output", gated=True)
+    keep = Recorder(lambda call: (call.gate, call.context))
+    given: dict[int, torch.Tensor] = {}
+    for site in anatomy.sites:
+        assert site.gate.module is site.module.get_submodule(module)
+        assert (site.gate.activation, site.gate.first) == (activation, first)
+        assert (site.gate.bias is None) == (kind != "beam")
+        site.output.register_forward_hook(lambda module, arguments, _: given.update({id(module): arguments[0]}))
+    with torch.no_grad(), tapped(model, keep):
+        model(**inputs(model))
+    for site in anatomy.sites:
+        gate, context = keep[site.site]
+        assert gate.shape == (*context.shape[:3], numbers)
+        torch.testing.assert_close((gate * context).transpose(1, 2).flatten(2), given[id(site.output)])
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, True), (1.00001, False)])
+def test_only_the_gate_itself_passes(factor, found):
+    """Of planted events: what W_O is given is context ⊙ sigmoid(x W), or differs from it in the fifth digit."""
+    draw = torch.Generator().manual_seed(0)
+    module = torch.nn.Linear(8, 8)
+    context, x = torch.randn(2, 2, 3, 4, generator=draw), torch.randn(6, 8, generator=draw)
+    call = Attended(module, context, context, context, context, causal=False, given=x)
+    joined = context.transpose(1, 2).flatten(2).flatten(0, 1)
+    ran = Ran(module, "linear", x, torch.randn(6, 8, generator=draw))
+    gate = _gate(call, joined, joined * ran.gave.sigmoid() * factor, [], [ran])
+    assert (gate is not None) == found
+    assert gate is None or (gate.activation, gate.first) == ("sigmoid", False)
+
+
 def test_a_lens_says_what_it_lacks_and_the_others_work():
-    """A gate between the heads and W_O: the norms of what arrives are not known, the weights are."""
-    watched = Subject(model_of_type("afmoe"), tokenizer("gpt2"), name="gated")
+    """A norm between the heads and W_O: the norms of what arrives are not known, the weights are."""
+    watched = Subject(model_of_type("bitnet"), tokenizer("gpt2"), name="normed")
     assert all(check.ok for check in watched.check())
     with pytest.raises(CaptureError, match="W_O of decoder layer 1 is not known: no linear map is given the heads'"):
         lenses.get("norms").bind(watched)

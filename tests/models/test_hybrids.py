@@ -7,7 +7,16 @@ from tiny.architectures import model_of_type
 import lorgnette as lo
 from lorgnette.errors import CaptureError
 
-HYBRIDS = ["jamba", "bamba", "granitemoehybrid", "qwen3_next", "kimi_linear", "recurrent_gemma", "bailing_hybrid"]
+HYBRIDS = [
+    "jamba",
+    "bamba",
+    "granitemoehybrid",
+    "lfm2",
+    "qwen3_next",
+    "kimi_linear",
+    "recurrent_gemma",
+    "bailing_hybrid",
+]
 
 
 @pytest.mark.parametrize("kind", HYBRIDS)

@@ -136,6 +136,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
     "nemotron": {"num_key_value_heads": HEADS},
     "nemotron_h": {"layers_block_type": ["mamba", "attention"], "n_groups": 2},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "falcon": {"new_decoder_architecture": True},
     "big_bird": {"attention_type": "original_full"},

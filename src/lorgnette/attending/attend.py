@@ -74,7 +74,7 @@ def attend(
         return fused(scores, value, dropout).transpose(1, 2).contiguous(), None
     arrivals = [watch.arrive(module) for watch in watches]
     residual = next((arrival.residual for arrival in arrivals if arrival.residual is not None), None)
-    call = Call(arrivals[-1].site, scores, value, dropout, residual)
+    call = Call(arrivals[-1].site, scores, value, dropout, residual, arrivals[-1].gate)
     taps = [tap for watch in watches for tap in watch.taps]
     unwatched = ACTIVE.set(())  # a tap may run the same model: that is a pass of its own
     try:

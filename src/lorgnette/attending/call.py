@@ -75,9 +75,10 @@ class Call:
         value: Float[Tensor, "batch group key value_dim"] | None,
         dropout: float = 0.0,
         residual: Tensor | None = None,
+        gate: Callable[[], Float[Tensor, "batch head query dim"]] | None = None,
     ) -> None:
         self.site, self.scores, self._value, self.dropout = site, scores, value, dropout
-        self._residual = residual
+        self._residual, self._gate = residual, gate
         self._weights: Tensor | None = None
         self._context: Tensor | None = None
         self._answers: dict[int, list[Measured]] = {}
@@ -120,6 +121,22 @@ class Call:
     def has_residual(self) -> bool:
         """Whether the state that is added to the heads' output was stored."""
         return self._residual is not None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the model multiplies the contexts by a gate of the query."""
+        return self._gate is not None
+
+    @cached_property
+    def gate(self) -> Float[Tensor, "batch head query dim"] | None:
+        """What the model multiplies each context by before W_O, of dim 1 if by one number; None where there is none.
+
+        It is computed on first use, and stays as it was when taps edit the context.
+        """
+        if self._gate is None:
+            return None
+        with torch.no_grad():
+            return self._gate()
 
     @property
     def differentiable(self) -> bool:

@@ -1,6 +1,6 @@
 """Taps: what sees or edits the attention calls of a model, and the watches of this thread that hand calls to them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
@@ -59,10 +59,11 @@ class Tap:
 
 
 class Arrival(NamedTuple):
-    """The site that a call belongs to, and the residual state added to the heads' output, if it was kept."""
+    """The site that a call belongs to, the residual state added to the heads' output, if it was kept, and the gate."""
 
     site: Site
     residual: Tensor | None = None
+    gate: Callable[[], Tensor] | None = None
 
 
 class Watch(Protocol):

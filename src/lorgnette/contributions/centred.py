@@ -25,7 +25,15 @@ def centred(vectors: Float[Tensor, "*rest dim"], constant: Float[Tensor, "*#rest
 
 
 def refuse_learnt_sink(call: Call) -> None:
-    """A learnt sink takes a part of every row, so that a constant in the values is no constant in the output."""
+    """A learnt sink takes a part of every row, so that a constant in the values is no constant in the output.
+
+    Nor is it behind a gate, which multiplies it for each query.
+    """
+    if call.is_gated:
+        raise UserError(
+            f"The values of {call.site} cannot be centred: a gate of the query multiplies what the heads give, so that "
+            "a constant in the values is no constant in the output. Look without centred=true."
+        )
     if call.scores.sink is not None:
         raise UserError(
             f"The values of {call.site} cannot be centred: a learnt sink takes a part of every row, so that a "

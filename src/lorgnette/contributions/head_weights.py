@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lorgnette.attending import Site
+from lorgnette.attending import Call, Site
 from lorgnette.contributions.norms import FrozenNorm, output_products
+from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import AttentionSite
 from lorgnette.models.classifier.layers import PureNorm
 from lorgnette.models.linear import linear_state, version
@@ -55,6 +56,24 @@ class Projections:
         with torch.no_grad():
             return None if self.norm is None else output_products(self.norm.directed(self.output))
 
+    # For norms behind a gate: L with L Lᵀ = W_O W_Oᵀ and no more columns than rows, so that ‖y L‖ = ‖y W_O‖.
+
+    @cached_property
+    def factor(self) -> Float[Tensor, "width least"]:
+        with torch.no_grad():
+            return _factor(self.output.flatten(0, 1))
+
+    @cached_property
+    def normed_factor(self) -> Float[Tensor, "width least"]:
+        assert self.norm is not None
+        with torch.no_grad():
+            return _factor(self.norm.directed(self.output).flatten(0, 1))
+
+    @cached_property
+    def head_factors(self) -> Float[Tensor, "head dim least"]:
+        with torch.no_grad():
+            return _factor(self.output)
+
     # The same for the kernels, as sums of two bfloat16 numbers; weights of bfloat16 are one.
 
     @cached_property
@@ -94,9 +113,10 @@ class Projections:
 class SiteWeights:
     """The projections of every site, made once, and again if a parameter has changed since."""
 
-    def __init__(self, subject: Subject, *, layer_norm: bool) -> None:
-        self.subject, self.layer_norm = subject, layer_norm
-        subject.anatomy.require("output")
+    def __init__(self, subject: Subject, *, layer_norm: bool, gated: bool = False) -> None:
+        """`gated`: whoever asks multiplies contexts by `gate_of`; without, a model with gates is refused."""
+        self.subject, self.layer_norm, self.gated = subject, layer_norm, gated
+        subject.anatomy.require("output", gated=gated)
         self.sites: dict[Site, AttentionSite] = {site.site: site for site in subject.anatomy.sites}
         self.made: dict[Site, tuple[Any, Projections]] = {}
 
@@ -114,6 +134,14 @@ class SiteWeights:
         """
         return site.kind == "self" and self.sites[site].order in ("post", "pre")
 
+    def gate_of(self, call: Call) -> Float[Tensor, "batch head query dim"] | None:
+        """What multiplies the call's contexts before W_O, at least in float32; None where nothing does."""
+        if self.sites[call.site].gate is None:
+            return None
+        if call.gate is None:
+            raise CaptureError(f"The gate of {call.site} was not captured: its heads' outputs are not known.")
+        return call.gate.to(self[call.site].wide)
+
     def __getitem__(self, site: Site) -> Projections:
         attention = self.sites[site]
         norm = (
@@ -126,7 +154,7 @@ class SiteWeights:
         return self.made[site][1]
 
     def _make(self, attention: AttentionSite) -> Projections:
-        weight, bias = attention.output_weights()
+        weight, bias = attention.output_weights(gated=self.gated)
         wide = torch.promote_types(weight.dtype, torch.float32)
         bias = None if bias is None else bias.to(wide)
         norm = second = beta = None
@@ -137,6 +165,13 @@ class SiteWeights:
             beta = parameter(attention.norm, "bias")
             beta = None if beta is None else beta.detach().to(wide)
         return Projections(weight, bias, norm, beta, second)
+
+
+def _factor(output: Float[Tensor, "*rest width model"]) -> Float[Tensor, "*rest width least"]:
+    """The output itself where it has no more columns than rows, or else the lower triangle of its LQ decomposition."""
+    if output.shape[-1] <= output.shape[-2]:
+        return output
+    return torch.linalg.qr(output.mT, mode="r").R.mT.contiguous()
 
 
 def _halves(matrix: Float[Tensor, "*shape"]) -> tuple[Tensor, Tensor]:

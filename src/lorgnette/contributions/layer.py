@@ -5,7 +5,7 @@ What several lenses use of a call (`…_of`) is computed by the first of them an
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import ModuleType
 
 import torch
@@ -13,8 +13,10 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lorgnette.attending import Call
+from lorgnette.attending.scores import EVERY
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.contributions.centred import CentredCall
+from lorgnette.contributions.gated import GatedNorms
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.mixing import mixing_ratio
 from lorgnette.contributions.norms import all_heads_norms, gram, head_norms, summed_norms, transformed_norms
@@ -40,6 +42,7 @@ class LayerNorms:
     others_ln_norm: Tensor
 
     _norms: "Received | None"
+    _of_heads: "_OfHeads | None" = None
 
     def __init__(
         self,
@@ -58,6 +61,9 @@ class LayerNorms:
             self.parts = call.with_constant(self.parts)
         self.order: str = projections.sites[self.site].order
         self.wide: torch.dtype = self.parts.wide
+        gate = projections.gate_of(call)
+        self.gated: GatedNorms | None = None if gate is None else GatedNorms.of(call, self.parts, gate)
+        gram = gram and gate is None  # a gate leaves a key without a vector of its own
         queries, keys = batch.queries(self.site), batch.keys(self.site)
         self.queries: Tensor = queries.mask
         self.query, self.key = queries.as_numbers(self.wide), keys.as_numbers(self.wide)
@@ -81,11 +87,17 @@ class LayerNorms:
     def x(self) -> Float[Tensor, "text token model"]:
         return self.call.residual.to(self.wide)
 
+    def behind_gate(
+        self, states: Float[Tensor, "text head row dim"], texts: slice = EVERY, rows: slice = EVERY
+    ) -> Float[Tensor, "text head row dim"]:
+        """What is left of contexts, or parts of them, where the model multiplies them by a gate."""
+        return states if self.gated is None else states * self.gated.gate[texts, :, rows]
+
     @property
     def total(self) -> Float[Tensor, "text token model"]:
         """Every head's part of the output, b_O left out."""
         if self._total is None:
-            self._total = self.parts.project(self.call.context.to(self.wide))
+            self._total = self.parts.project(self.behind_gate(self.call.context.to(self.wide)))
         return self._total
 
     @property
@@ -116,9 +128,10 @@ class LayerNorms:
         if self._total is None or self._scale is None or self._own is None:
             self._total, self._scale = torch.empty_like(self.x), torch.empty_like(self.query)
             self._own = torch.empty_like(self.x)
-        total = self.parts.project(self.context_of(weights, texts, rows))
+        total = self.parts.project(self.behind_gate(self.context_of(weights, texts, rows), texts, rows))
         own = weights.diagonal(rows.start, -2, -1)[..., None] * self.value[texts, :, rows]
-        self._total[texts, rows], self._own[texts, rows] = total, self.parts.project(own)
+        self._total[texts, rows] = total
+        self._own[texts, rows] = self.parts.project(self.behind_gate(own, texts, rows))
         self._scale[texts, rows] = self._inverse_deviation(self._whole(total, self.x[texts, rows]))
         return self._scale[texts, rows]
 
@@ -137,11 +150,15 @@ class LayerNorms:
         Norms of a head by kind of token need no more: Σ_i α_ij ‖f(x_j)‖ is ‖f(x_j)‖ times what j receives.
         """
         watching: list[Watcher] = list(watchers)
-        self._norms = BlockNorms(self) if pairwise and self.gram is not None else None
+        known = self.gram is not None or self.gated is not None
+        self._norms = BlockNorms(self) if pairwise and known else None
         if isinstance(self._norms, BlockNorms):
             watching.append(self._norms)
         if pairs is not None and len(pairs.number):
             watching.append(pairs.look)
+        self._of_heads = None if self.gated is None else _OfHeads(self, self.gated)
+        if self._of_heads is not None:
+            watching.append(self._of_heads)
 
         def block(weights: Tensor, texts: slice, rows: slice) -> None:
             for watch in watching:
@@ -162,7 +179,7 @@ class LayerNorms:
         """Norms of what a token gets from itself and from all others, with and without residual and norm."""
         own = self._own
         if own is None:
-            own = self.parts.project(self.own_weight[..., None] * self.value)
+            own = self.parts.project(self.behind_gate(self.own_weight[..., None] * self.value))
         # `total` is a product of the same shape, so a token that reads nothing but itself has others of exactly zero.
         others = self.total - own
         self.own_norm, self.others_norm = own.norm(dim=-1), others.norm(dim=-1)
@@ -176,7 +193,7 @@ class LayerNorms:
 
     def terms(self) -> "Terms":
         """What the lens `norms` computes its numbers from, for all layers of a batch together."""
-        out: dict[str, Tensor] = {}
+        out: dict[str, Tensor] = {} if self._of_heads is None else {"norm": self._of_heads.norm}
         if self.compares:
             out |= {"own_weight": self.own_weight, "visible": self.call.visible_keys[:, 0]}
             out |= {"own": self.own_norm, "others": self.others_norm}
@@ -205,7 +222,8 @@ def layer_norms(
     watched: bool,
 ) -> LayerNorms:
     """The norms of a call, made in the way that is fastest for it. `watched`: something reads its blocks of weights."""
-    quick = faster(LayerNorms) if gram and not watched and norm_kernels(call) is not None else None
+    on_chip = gram and not watched and not call.is_gated and norm_kernels(call) is not None
+    quick = faster(LayerNorms) if on_chip else None
     return (quick or LayerNorms)(call, projections, batch, gram=gram, residual=residual, kinds=kinds)
 
 
@@ -216,7 +234,9 @@ class Terms:
     weight: Float[Tensor, "text head key"]
     """Σ_i α_ij over the queries of a text."""
     f: Float[Tensor, "text head key"]
-    """‖f(x_j)‖."""
+    """‖f(x_j)‖, without the gate where there is one."""
+    norm: Float[Tensor, "text head key"] | None = None
+    """Σ_i ‖α_ij f(x_j)‖ behind a gate; without one it is weight · f."""
     own_weight: Float[Tensor, "text head token"] | None = None
     """α_ii."""
     visible: Shaped[Tensor, "text token"] | None = None
@@ -296,14 +316,31 @@ class Received:
     normed_own: Float[Tensor, "text query"]
 
 
+_Pairwise = Callable[[Tensor, slice, slice], Float[Tensor, "text row key"]]
+
+
+class _OfHeads:
+    """Sums the norms of what each head gives behind its gate over queries, block by block."""
+
+    def __init__(self, layer: LayerNorms, gated: GatedNorms) -> None:
+        self.query, self.gated, self.norm = layer.query, gated, torch.zeros_like(layer.f)
+
+    def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
+        query = self.query[texts, None, None, rows]
+        self.norm[texts] += (query @ self.gated.heads(weights, texts, rows))[:, :, 0]
+
+
 class BlockNorms(Received):
     """The same, added up block by block."""
 
     def __init__(self, layer: LayerNorms) -> None:
-        assert layer.gram is not None
         self.layer, self.query = layer, layer.query
-        self.norms = pair_norms_of(layer.call, layer.parts)
-        self.norms_ln = pair_norms_of(layer.call, layer.parts, normed=True) if layer.normed else None
+        if layer.gated is not None:
+            self.norms: _Pairwise = layer.gated.all
+            self.norms_ln: _Pairwise | None = partial(layer.gated.all, normed=True) if layer.normed else None
+        else:
+            self.norms = pair_norms_of(layer.call, layer.parts)
+            self.norms_ln = pair_norms_of(layer.call, layer.parts, normed=True) if layer.normed else None
         new = layer.f.new_zeros
         self.plain, self.plain_own = new(layer.f.shape[0], layer.f.shape[2]), torch.zeros_like(layer.query)
         self.normed, self.normed_own = torch.zeros_like(self.plain), torch.zeros_like(self.plain_own)

@@ -1,6 +1,6 @@
 """How one layer mixes its tokens, from weights and from norms: the matrices that a rollout multiplies."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
+from lorgnette.contributions.gated import GatedNorms
 from lorgnette.contributions.head_weights import Projections, SiteWeights
 from lorgnette.contributions.layer import own_norms_of, pair_norms_of
 from lorgnette.contributions.rollout import half_residual, row_shares
@@ -28,6 +29,9 @@ def mixing_of(call: Call, projections: SiteWeights | None) -> dict[str, Float[Te
     return mixing.matrices()
 
 
+Watched = Callable[[Tensor, slice, slice], Float[Tensor, "text row key"]]
+
+
 class LayerMixing:
     """Watches the rows of one call: the mean of the heads, and the norms of what comes from each token.
 
@@ -41,9 +45,17 @@ class LayerMixing:
         new = partial(torch.empty, dtype=wide, device=call.query.device)
         self.mean, self.own, self.norms = new(batch, queries, keys), new(batch, heads, queries), None
         self.call, self.maps = call, _maps(call, projections)
+        self.gate: Tensor | None = None
+        self.pair_norms: Watched
         if self.maps is not None:
             self.norms = torch.empty_like(self.mean)
-            self.pair_norms = pair_norms_of(call, self.maps, normed=self.maps.norm is not None)
+            assert projections is not None
+            self.gate = projections.gate_of(call)
+            normed = self.maps.norm is not None
+            if self.gate is None:
+                self.pair_norms = pair_norms_of(call, self.maps, normed=normed)
+            else:
+                self.pair_norms = partial(GatedNorms.of(call, self.maps, self.gate).all, normed=normed)
 
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
         torch.mean(weights, 1, out=self.mean[texts, rows])
@@ -64,7 +76,9 @@ class LayerMixing:
         maps, wide = self.maps, self.maps.wide
 
         def with_x() -> Float[Tensor, "batch query model"]:
-            return maps.project(self.own[..., None] * self.call.value.to(wide)) + self.call.residual.to(wide)
+            own = self.own[..., None] * self.call.value.to(wide)
+            own = own if self.gate is None else own * self.gate
+            return maps.project(own) + self.call.residual.to(wide)
 
         return own_norms_of(self.call, maps, with_x)
 

@@ -20,20 +20,22 @@ class Alti:
 
     def __init__(self, layer: LayerNorms) -> None:
         parts = layer.parts
-        transformed = torch.einsum("bhkd,hdm->bhkm", layer.value, parts.output)
+        self.gated, self.output_maps = layer.gated, parts.output
         self.x, self.output, self.scale = layer.x, layer.whole, None
         if parts.norm is not None:
             self.scale = layer.scale[..., None]
-            transformed, self.x = parts.norm.directed(transformed), parts.norm.directed(layer.x)
+            self.output_maps, self.x = parts.norm.directed(parts.output), parts.norm.directed(layer.x)
             self.output = parts.norm.directed(layer.whole) * self.scale
             if parts.norm_bias is not None:
                 self.output = self.output + parts.norm_bias
-        self.transformed = transformed
+        self.transformed: Tensor | None = None
+        if self.gated is None:
+            self.transformed = torch.einsum("bhkd,hdm->bhkm", layer.value, self.output_maps)
+        self.keys: int = layer.value.shape[2]
         self.shares: Tensor = torch.full_like(layer.query, torch.nan)
 
     def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
-        keys, model = self.transformed.shape[2:]
-        step = max(1, BLOCK // (keys * model))
+        step = max(1, BLOCK // (self.keys * self.x.shape[-1]))
         for text in range(texts.start, texts.stop):
             for start in range(rows.start, rows.stop, step):
                 stop = min(start + step, rows.stop)
@@ -50,7 +52,11 @@ class Alti:
         self, weights: Float[Tensor, "1 head row key"], text: int, rows: Int[Tensor, " row"]
     ) -> Float[Tensor, "row key"]:
         """C_ij of some rows of one text, not yet normalised."""
-        parts = terms(weights, self.transformed[text : text + 1])
+        if self.gated is not None:
+            parts = self.gated.vectors(weights[0], text, rows, self.output_maps.flatten(0, 1))[None]
+        else:
+            assert self.transformed is not None
+            parts = terms(weights, self.transformed[text : text + 1])
         here = torch.arange(len(rows), device=rows.device)
         parts[0, here, rows] += self.x[text, rows]
         if self.scale is not None:
@@ -99,7 +105,7 @@ def further_measures(layer: LayerNorms, names: Sequence[str]) -> dict[str, Alti 
     out: dict[str, Alti | GlobEnc] = {}
     if "alti" in names and layer.added and (layer.normed or layer.order == "pre"):
         out["alti"] = Alti(layer)
-    if "globenc" in names and layer.normed and layer.parts.second_norm is not None:
+    if "globenc" in names and layer.normed and layer.parts.second_norm is not None and layer.gated is None:
         out["globenc"] = GlobEnc(layer)
     return out
 
@@ -121,7 +127,12 @@ class OutputShares:
         products: Float[Tensor, "head dim head_dim"],
         query: Float[Tensor, "text query"],
         context_of: Callable[[Tensor, slice, slice], Float[Tensor, "text head row dim"]],
+        gate: Float[Tensor, "text head query gate"] | None = None,
     ) -> None:
+        """`gate`: g_i of the queries, where the model multiplies contexts by it: f(x_j) is (g_i ⊙ v_j) W_O, and its
+        product with u_i that of v_j with g_i ⊙ u_i.
+        """
+        self.gate = gate
         self.value, self.products, self.query = value, products.flatten(0, 1), query
         self.context_of = context_of
         blocks = products.unflatten(-1, products.shape[:2])
@@ -133,10 +144,14 @@ class OutputShares:
         value, query = self.value[texts], self.query[texts, rows]
         weights = weights.to(value.dtype)
         context = self.context_of(weights, texts, rows)
+        gate = None if self.gate is None else self.gate[texts, :, rows]
+        context = context if gate is None else context * gate
         alone = _directed(context @ self.own, context, (-1,), query[:, None])
         flat = context.transpose(1, 2).flatten(2) @ self.products
         together = flat.unflatten(-1, (context.shape[1], -1)).transpose(1, 2)
         together = _directed(together, context, (1, -1), query[:, None])
+        if gate is not None:
+            alone, together = alone * gate, together * gate
         given = weights.mT @ torch.cat([alone, together], -1)
         of_heads, of_all = (given.unflatten(-1, (2, -1)) * value[..., None, :]).sum(-1).unbind(-1)
         self.of_heads[texts] += of_heads

@@ -15,7 +15,7 @@ from lorgnette.contributions.centred import centred
 from lorgnette.errors import UserError
 from lorgnette.explaining.explanation import Explanation, masked
 from lorgnette.explaining.inputs import own_words, states_begun, without_words, word_tables, words_changed
-from lorgnette.explaining.rules import RULES, Heads, Rules, ruled, unruled
+from lorgnette.explaining.rules import RULES, Heads, Mixed, Rules, ruled, unruled
 from lorgnette.explaining.target import Target, explained, fixed, named
 from lorgnette.models.classifier.embeddings import WordEmbeddings
 from lorgnette.models.classifier.positions import LearntPositions, SinusoidalPositions
@@ -107,6 +107,8 @@ class RelevancePass:
         _refuse_unruled(subject, rules)
         self.subject, self.batch, self.rules, self.way = subject, batch, rules, way
         self.constants = constants
+        self.mixers = () if rules.norm is None else subject.anatomy.mixers
+        self.mixed: list[Mixed] = []
         self.words: list[Tensor] = []
         self.steps: list[Tensor] = []  # what the gradient is multiplied by: the vectors, or how far they have come
         self.nothing = None if way is None else without_words(subject)
@@ -129,7 +131,7 @@ class RelevancePass:
             undo.enter_context(evaluating(self.subject.model))
             # Hooks run in the order in which they are put on: those that keep an output must see it after its rule.
             undo.enter_context(self.begun())
-            undo.enter_context(ruled(self.subject.model, self.rules))
+            self.mixed = undo.enter_context(ruled(self.subject.model, self.rules, self.mixers))
             if self.biased is not None:
                 undo.enter_context(self.kept_biases(self.biased))
             with self.subject.tapped(heads, *more):
@@ -169,7 +171,9 @@ class RelevancePass:
     ) -> Explanation:
         biased = [one for one in self.biased or [] if not one.shared]
         shared = [one for one in self.biased or [] if one.shared]
-        leaves = [*self.words, *self.added, *heads.values(), *(one.output for one in biased)]
+        mixed = self.mixed if leaked is not None else []
+        through = [states for each in mixed for states in (each.given, each.gave)]
+        leaves = [*self.words, *self.added, *heads.values(), *through, *(one.output for one in biased)]
         if leaked is not None:
             leaked = leaked + _of_shared(whole, shared)
         grads = torch.autograd.grad(whole, leaves, torch.ones_like(whole), allow_unused=True)
@@ -182,6 +186,10 @@ class RelevancePass:
             if self.constants is not None:
                 output = centred(output.detach(), self.constants[site][:, None, : output.shape[-1]])
             by_head[site] = _sum(output, gradient, last=2)
+        for _ in mixed:  # what a mixer's tangent leaves of its output
+            into, out = (_sum(*next(gradients), last=2) for _ in range(2))
+            assert leaked is not None
+            leaked = leaked + out - into
         for (_, gradient), one in zip(gradients, biased, strict=True):
             if gradient is not None and leaked is not None:
                 leaked = leaked + (gradient * one.bias).reshape(len(leaked), -1).sum(-1)  # OPT puts its texts in a row
@@ -285,8 +293,10 @@ class RelevancePass:
                 into.append(_Biased(output, bias.detach(), id(module) in self.shared))
 
         with ExitStack() as undo:
+            inner = {id(part) for mixer in self.mixers for part in mixer.modules()}
             for module in biased_modules(self.subject.model):
-                undo.callback(module.register_forward_hook(keep).remove)
+                if id(module) not in inner:
+                    undo.callback(module.register_forward_hook(keep).remove)
             yield
 
 
@@ -336,17 +346,22 @@ def biased_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def _refuse_unruled(subject: Subject, rules: Rules) -> None:
-    """Refuse models that mix tokens by other means than attention: there is no rule for them."""
+    """Refuse models that mix tokens by other means than attention, where no rule is known for these."""
     if rules.norm is None:
         return
-    subject.anatomy.require("mixing")
+    subject.anatomy.require("mixers")
+    if subject.anatomy.mixers and rules not in (RULES[name] for name in EVEN):
+        raise UserError(
+            f"{subject.name!r} mixes tokens beside attention ({type(subject.anatomy.mixers[0]).__name__}), for which "
+            f"this method has no rule. Use {', '.join(EVEN)} or integrated_gradients."
+        )
     recurrent = next((type(m).__name__ for m in subject.model.modules() if isinstance(m, nn.RNNBase)), None)
     if rules.from_states and recurrent is not None:
         raise UserError(
             f"{subject.name!r} has a recurrent part ({recurrent}), which decompx cannot decompose. "
             "Use gradient_x_input or integrated_gradients."
         )
-    strange = unruled(subject.model)
+    strange = unruled(subject.model, subject.anatomy.mixers)
     if strange is not None:
         raise UserError(
             f"{subject.name!r} has a norm of unknown form ({strange}), for which there is no rule of "

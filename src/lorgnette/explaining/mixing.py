@@ -67,7 +67,8 @@ class _Layer:
 
     def __init__(self, subject: Subject, batch: Batch, measure: Callable[..., Mixing | None] | None) -> None:
         self.subject, self.batch, self.measure = subject, batch, measure
-        self.projections = None if measure in (None, _weights) else SiteWeights(subject, layer_norm=True)
+        plain = measure in (None, _weights)
+        self.projections = None if plain else SiteWeights(subject, layer_norm=True, gated=True)
 
     def __call__(self, call: Call) -> Mixing:
         if self.measure is None or call.site.kind == "cross":

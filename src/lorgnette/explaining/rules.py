@@ -5,7 +5,7 @@ Nothing is patched: modules get forward hooks, attention a tap, and operations t
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,7 @@ from lorgnette.explaining.relevance import (
     without_bias,
 )
 from lorgnette.models.classifier.layers import PureNorm
+from lorgnette.models.discovery.mixers import given_states, states_of
 from lorgnette.models.linear import is_linear, is_quantised_map, linear_weights
 from lorgnette.models.norms import NormForm, is_norm, norm_form, norm_rate
 from lorgnette.models.offloading import parameter
@@ -171,9 +172,15 @@ RULES = {
 }
 
 
-def unruled(model: nn.Module) -> str | None:
-    """The class of a norm whose form is not known, for which there is no rule; None if there is a rule for all."""
+def unruled(model: nn.Module, mixers: Sequence[nn.Module] = ()) -> str | None:
+    """The class of a norm whose form is not known, for which there is no rule; None if there is a rule for all.
+
+    Inside `mixers` none is needed.
+    """
+    inner = _inside(mixers)
     for module in model.modules():
+        if id(module) in inner:
+            continue
         leaf = not any(True for _ in module.children())
         if leaf and "norm" in type(module).__name__.lower() and not is_norm(module):
             return type(module).__name__
@@ -188,18 +195,62 @@ def is_activation(module: nn.Module) -> bool:
     return inside and not isinstance(module, nn.MultiheadAttention | nn.Softmax | nn.ReLU)
 
 
+def _inside(mixers: Sequence[nn.Module]) -> set[int]:
+    return {id(module) for mixer in mixers for module in mixer.modules()}
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The states that went into a mixer, cut off from everything else that reads them, and those that came out."""
+
+    given: Tensor
+    gave: Tensor
+
+
 @contextmanager
-def ruled(model: nn.Module, rules: Rules) -> Iterator[None]:
-    """Every norm, linear map, non-linearity and product of this model passes relevance by these rules."""
+def ruled(model: nn.Module, rules: Rules, mixers: Sequence[nn.Module] = ()) -> Iterator[list[Mixed]]:
+    """Every norm, linear map, non-linearity and product of this model passes relevance by these rules.
+
+    `mixers` mix tokens beside attention and pass relevance by their tangent, which is their true gradient: f(x) = J x +
+    what is left, J the Jacobian where the text is, R_x = x ⊙ Jᵀ c, and what is left counts as a bias.
+    """
     thread = threading.get_ident()  # hooks sit on the model, which another thread may be running
+    written, inner, mixed = _Written(rules), _inside(mixers), list[Mixed]()
     with ExitStack() as undo:
         for module in model.modules():
-            rule = _rule(module, rules)
+            rule = None if id(module) in inner else _rule(module, rules)
             if rule is not None:
                 undo.callback(module.register_forward_hook(_hook(rule, thread)).remove)
+        for module in mixers:
+            before, after = _tangent(written, mixed, thread)
+            undo.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            undo.callback(module.register_forward_hook(after).remove)
         if rules.activation or rules.product or rules.sum:
-            undo.enter_context(_Written(rules))
-        yield
+            undo.enter_context(written)
+        yield mixed
+
+
+def _tangent(written: "_Written", mixed: list[Mixed], thread: int) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """Hooks that let a module's own gradient be, and keep what goes into it and comes out."""
+    given: list[Tensor] = []
+
+    def before(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if threading.get_ident() != thread:
+            return None
+        written.outside += 1
+        states = given_states(arguments, keywords)
+        assert states is not None
+        own = states.view_as(states)
+        given.append(own)
+        swapped = [own if each is states else each for each in arguments]
+        return tuple(swapped), {name: own if each is states else each for name, each in keywords.items()}
+
+    def after(module: nn.Module, arguments: object, output: Any) -> None:
+        if threading.get_ident() == thread:
+            written.outside -= 1
+            mixed.append(Mixed(given.pop(), states_of(output)))
+
+    return before, after
 
 
 def _rule(module: nn.Module, rules: Rules) -> ModuleRule | None:
@@ -234,11 +285,14 @@ class _Written(TorchFunctionMode):
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
-        self.rules = rules
+        self.rules, self.outside = rules, 0
+        """`outside`: how many of the running modules the rules leave alone."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         rules = self.rules
+        if self.outside:
+            return function(*args, **kwargs)
         if function in _POINTWISE and rules.activation is not None and _alive(args[0]):
             return rules.activation(args[0], function(*args, **kwargs))
         if len(args) == 2 and not kwargs and _alive(args[0]) and _alive(args[1]) and args[0].shape == args[1].shape:

@@ -19,6 +19,7 @@ PARTS = {
     "output": "W_O",
     "order": "the order of residual and norm",
     "mixing": "how tokens are mixed between the layers",
+    "mixers": "what mixes tokens beside attention",
 }
 """Parts of a site that may be unknown, with their names in messages."""
 
@@ -31,7 +32,7 @@ class HeadWeights:
     the layout allows it. Grouped-query heads share their group's W_V.
     """
 
-    value: Float[Tensor, "head model dim"]
+    value: Float[Tensor, "head source dim"]
     value_bias: Float[Tensor, "head dim"] | None
     output: Float[Tensor, "head dim model"]
     output_bias: Float[Tensor, " model"] | None
@@ -64,6 +65,47 @@ class Projection:
         return weight[:, part].unflatten(1, (groups, -1)).transpose(0, 1), own
 
 
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "softplus": nn.functional.softplus,
+    "silu": nn.functional.silu,
+    "tanh": torch.tanh,
+}
+"""What makes a gate of a linear map's output, by name."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What multiplies the heads' contexts before W_O: g_i = activation(x_i W + b), of the query's token i.
+
+    The output of a head is Σ_j α_ij (g_i ⊙ v_j) W_O: linear in the weights, but what a key gives depends on the query.
+    """
+
+    module: nn.Module
+    """the linear map, alone or together with others"""
+    columns: slice
+    """which of its outputs for each head are the gate"""
+    activation: str
+    bias: Float[Tensor, " head"] | Float[Tensor, " out"] | None
+    """kept beside the map: one for each head, or for each output"""
+    first: bool
+    """whether the map runs before the attention function; else it is given what the attention module is given"""
+
+    def of(self, output: Tensor, batch: int, heads: int) -> Float[Tensor, "batch head query dim"]:
+        """g from what the map gave, at least in float32; a gate with one number for each head has dim 1."""
+        by_head = output.reshape(batch, -1, heads, output.shape[-1] // heads)[..., self.columns]
+        by_head = by_head.to(torch.promote_types(output.dtype, torch.float32))
+        if self.bias is not None:
+            by_head = by_head + self.bias.to(by_head).reshape(heads, -1)
+        return ACTIVATIONS[self.activation](by_head).transpose(1, 2)
+
+
+GATED = (
+    "a gate of the query multiplies the heads' contexts before W_O, so that a key gives each query another vector; "
+    "`norms`, `rollout` and what reads weights alone take this into account"
+)
+
+
 @dataclass(frozen=True)
 class AttentionSite:
     """One site with the modules around it."""
@@ -92,6 +134,8 @@ class AttentionSite:
     """how many heads there were before any was removed"""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """which of PARTS could not be proved, and why"""
+    gate: Gate | None = None
+    """multiplies the contexts before W_O"""
 
     @property
     def maps(self) -> dict[str, nn.Module]:
@@ -100,24 +144,33 @@ class AttentionSite:
         found = {part: projection.module for part, projection in read.items() if projection is not None}
         return found if self.output is None else {**found, "output": self.output}
 
-    def lack(self, part: str) -> str | None:
-        """Why a part of this site is unknown (it could not be proved, or its weights cannot be read), or None."""
+    def lack(self, part: str, *, gated: bool = False) -> str | None:
+        """Why a part of this site is unknown (it could not be proved, or its weights cannot be read), or None.
+
+        W_O behind a gate counts as unknown unless `gated`: whoever asks multiplies by the gate.
+        """
+        if part == "output" and self.gate is not None and not gated:
+            return GATED
         module = self.maps.get(part)
         if part in self.unknown or module is None:
             return self.unknown.get(part)
         reason = refusal(module)
         return None if reason is None else f"the weights of its {type(module).__name__} cannot be read, {reason}"
 
-    def require(self, *parts: str) -> None:
+    def require(self, *parts: str, gated: bool = False) -> None:
         """Raise a one-line error if this part of the site is unknown."""
         for part in parts:
-            reason = self.lack(part)
+            reason = self.lack(part, gated=gated)
+            if reason == GATED:
+                raise CaptureError(f"What a key gives to the output of {self.site} is not one vector: {reason}.")
             if reason is not None:
                 raise CaptureError(f"{PARTS[part]} of {self.site} is not known: {reason}.")
 
-    def output_weights(self) -> tuple[Float[Tensor, "head dim model"], Float[Tensor, " model"] | None]:
-        """W_O of each head, and b_O."""
-        self.require("output")
+    def output_weights(
+        self, *, gated: bool = False
+    ) -> tuple[Float[Tensor, "head dim model"], Float[Tensor, " model"] | None]:
+        """W_O of each head, and b_O; `gated`: whoever asks multiplies by the gate where there is one."""
+        self.require("output", gated=gated)
         if self.output is None:
             value = self._value()[0]
             identity = torch.eye(self.heads * value.shape[-1], dtype=value.dtype, device=value.device)
@@ -125,12 +178,19 @@ class AttentionSite:
         weight, bias = linear_weights(self.output)
         return weight.unflatten(0, (self.heads, -1)), bias
 
-    def head_weights(self) -> HeadWeights:
+    def head_weights(self, *, gated: bool = False) -> HeadWeights:
         value, value_bias = self._value()
         if self.groups != self.heads:
             value = value.repeat_interleave(self.heads // self.groups, dim=0)
             value_bias = None if value_bias is None else value_bias.repeat_interleave(self.heads // self.groups, dim=0)
-        return HeadWeights(value, value_bias, *self.output_weights())
+        return HeadWeights(value, value_bias, *self.output_weights(gated=gated))
+
+    @property
+    def reads_latent(self) -> bool:
+        """Whether W_V is given something else than a state as wide as the residual stream (latent attention)."""
+        if self.site.kind != "self" or self.output is None or self.lack("value") or self.lack("output", gated=True):
+            return False
+        return self._value()[0].shape[1] != self.output_weights(gated=True)[0].shape[-1]
 
     def _value(self) -> tuple[Float[Tensor, "group model dim"], Float[Tensor, "group dim"] | None]:
         self.require("value")
@@ -162,6 +222,8 @@ class Anatomy:
     sees: tuple[str, ...] = ()
     stand_ins: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     """the same for modules of these classes, where the stacks were found by running the model"""
+    mixers: tuple[nn.Module, ...] = ()
+    """what mixes tokens beside attention, if anything does: recurrences, convolutions, linear attention"""
 
     @property
     def sites(self) -> tuple[AttentionSite, ...]:
@@ -173,15 +235,16 @@ class Anatomy:
     def __getitem__(self, site: Site) -> AttentionSite:
         return next(s for s in self.sites if s.site == site)
 
-    def knows(self, *parts: str) -> bool:
+    def knows(self, *parts: str, gated: bool = False) -> bool:
         """Whether these parts are known at every site that texts pass through."""
-        return all(site.lack(part) is None for site in self.sites if site.site.of_texts for part in parts)
+        sites = [site for site in self.sites if site.site.of_texts]
+        return all(site.lack(part, gated=gated) is None for site in sites for part in parts)
 
-    def require(self, *parts: str) -> None:
+    def require(self, *parts: str, gated: bool = False) -> None:
         """Raise a one-line error unless this part is known at every site that texts pass through."""
         for site in self.sites:
             if site.site.of_texts:
-                site.require(*parts)
+                site.require(*parts, gated=gated)
 
     @property
     def causal(self) -> bool:

@@ -113,7 +113,9 @@ class _Examiner(Tap):
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Keeps the output of every output projection."""
-        modules = {id(s.output): s.output for s in self.anatomy.sites if s.output and s.lack("output") is None}
+        modules = {
+            id(s.output): s.output for s in self.anatomy.sites if s.output and s.lack("output", gated=True) is None
+        }
         with ExitStack() as undo:
             for module in modules.values():
                 undo.callback(module.register_forward_hook(self.keep_output).remove)
@@ -162,8 +164,9 @@ class _Examiner(Tap):
         proof.swept.take((again - call.once("swept", call.entropy))[asked], way)
 
     def judge_output(self, attention: AttentionSite, call: Call, output: Tensor, step: Step) -> None:
-        weight, bias = attention.output_weights()
-        expected = call.context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
+        weight, bias = attention.output_weights(gated=True)
+        context = call.context if call.gate is None else call.context * call.gate.to(call.context)
+        expected = context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
         expected = expected if bias is None else expected + bias
         asked = _asked(call, step)
         output = output.view(expected.shape)

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lorgnette.attending import ACTIVE, Arrival, Site, Tap
+from lorgnette.attending import ACTIVE, Arrival, Tap
 from lorgnette.errors import CaptureError
 from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
 from lorgnette.models.families.table import drift
@@ -39,6 +40,8 @@ class _Watch:
         self.running: _StackPass | None = None
         self.passes = self.elsewhere = 0
         self.residual: Tensor | None = None
+        self.gates: dict[int, Tensor] = {}
+        """What gates are made of, by the module that it was kept at, until the call that they belong to."""
         self.wants_residual = any(tap.wants_residual for tap in taps)
 
     def contains(self, module: nn.Module) -> bool:
@@ -79,6 +82,14 @@ class _Watch:
 
         undo.callback(stack.module.register_forward_pre_hook(_Hook(before)).remove)
         undo.callback(stack.module.register_forward_hook(_Hook(after)).remove)
+        for site in stack.sites:
+            if site.gate is None:
+                continue
+            if site.gate.first:
+                undo.callback(site.gate.module.register_forward_hook(_Hook(self.keep_output)).remove)
+            else:
+                keep = _Hook(self.keep_input)
+                undo.callback(site.module.register_forward_pre_hook(keep, with_kwargs=True).remove)
         if self.wants_residual:
             sites = [site for site in stack.sites if "order" not in site.unknown]
             for holder in {id(h): h for h in map(_residual_holder, sites)}.values():
@@ -88,6 +99,14 @@ class _Watch:
     def keep_residual(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self.here():
             self.residual = arguments[0] if arguments else keywords["hidden_states"]
+
+    def keep_output(self, module: nn.Module, arguments: object, output: Tensor) -> None:
+        if self.here():
+            self.gates[id(module)] = output
+
+    def keep_input(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self.here():
+            self.gates[id(module)] = arguments[0] if arguments else keywords["hidden_states"]
 
     def arrive(self, module: nn.Module) -> Arrival:
         """Name the site of a call, or refuse: an unexpected call means that the layout is not what runs."""
@@ -105,7 +124,12 @@ class _Watch:
                 "pass (run it afterwards, or in a tap)",
             )
         residual, self.residual = self.residual, None
-        return Arrival(self.running.next(module, self.model), residual)
+        attention = self.running.next(module, self.model)
+        gate = None
+        if attention.gate is not None:
+            kept = attention.gate.module if attention.gate.first else module
+            gate = partial(_gate, attention, self.gates.pop(id(kept)))
+        return Arrival(attention.site, residual, gate)
 
     def close(self, stack: LayerStack) -> None:
         finished, self.running = self.running, None
@@ -158,6 +182,14 @@ def _nothing(*_: object) -> None:
     pass
 
 
+def _gate(attention: AttentionSite, kept: Tensor) -> Tensor:
+    """The gate of one call, from what its map gave, or is yet to be given."""
+    gate = attention.gate
+    assert gate is not None
+    output = kept if gate.first else gate.module.forward(kept)
+    return gate.of(output, len(kept), attention.heads)
+
+
 def _residual_holder(site: AttentionSite) -> nn.Module:
     """The module whose input is what is added to the heads' output: the norm where it comes first."""
     return site.norm if site.order in ("pre", "sandwich") and site.norm is not None else site.module
@@ -167,7 +199,7 @@ class _StackPass:
     def __init__(self, stack: LayerStack, *, beside: bool = False) -> None:
         self.stack, self.position, self.skipped, self.beside = stack, 0, 0, beside
 
-    def next(self, module: nn.Module, model: nn.Module) -> Site:
+    def next(self, module: nn.Module, model: nn.Module) -> AttentionSite:
         sites = self.stack.sites
         position = self.position
         # Layer dropout leaves sites out, in training only; and no layer attends to a picture where there is none.
@@ -182,7 +214,7 @@ class _StackPass:
                 f"{self.stack.name}'s {len(sites)})",
             )
         self.position = position + 1
-        return sites[position].site
+        return sites[position]
 
     def may_skip(self, site: AttentionSite) -> bool:
         """Either all layers that attend to a picture run, or none."""

@@ -143,9 +143,9 @@ def _swept(subject: Subject, proof: Proof, wide: float) -> Check:
 def _written(subject: Subject, proof: Proof, tolerance: float) -> Check:
     """Also passes, and says so, where W_O is not known; whatever needs W_O then refuses."""
     name = "heads · W_O = output"
-    lacking = [site for site in subject.anatomy.sites if site.lack("output") is not None]
+    lacking = [site for site in subject.anatomy.sites if site.lack("output", gated=True) is not None]
     if lacking:
-        why = f"not known, and refused where it is needed: {lacking[0].lack('output')}"
+        why = f"not known, and refused where it is needed: {lacking[0].lack('output', gated=True)}"
         return Check(name, True, why, made=False)
     return _small(name, "largest relative difference", proof.written, tolerance)
 
@@ -155,7 +155,7 @@ def _dequantised(subject: Subject, inputs: Mapping[str, Tensor], run: Run) -> li
     modules: dict[int, nn.Module] = {}
     for site in subject.anatomy.sites:
         for part, module in site.maps.items():
-            if quantisation(module) is not None and site.lack(part) is None:
+            if quantisation(module) is not None and site.lack(part, gated=True) is None:
                 modules[id(module)] = module
     if not modules:
         return []

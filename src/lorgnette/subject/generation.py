@@ -216,6 +216,7 @@ class _Step:
     context: Tensor
     allowed: Tensor
     scores: Scores
+    gate: Tensor | None
 
 
 class _StepRows(Tap):
@@ -237,7 +238,7 @@ class _StepRows(Tap):
         # Only what the scores have beside queries and keys: the cache of every step would be a square of the text.
         bare = replace(call.scores, query=call.query, key=key, allowed=None, causal=False)
         edited = call.weights if call.has_weights else None
-        step = _Step(call.query, key, value, edited, call.context, allowed, bare)
+        step = _Step(call.query, key, value, edited, call.context, allowed, bare, call.gate)
         self.steps.setdefault(call.site, []).append(step)
 
 
@@ -254,7 +255,8 @@ def _joined(site: Site, steps: list[_Step]) -> Call:
         )
     allowed = _placed([step.allowed for step in steps])
     scores = replace(first, query=query, key=key, allowed=allowed, bias=bias)
-    call = Call(site, scores, value)
+    gates = [step.gate for step in steps if step.gate is not None]
+    call = Call(site, scores, value, gate=(lambda: torch.cat(gates, 2)) if gates else None)
     edited = [step.weights for step in steps if step.weights is not None]
     if edited:
         call.weights = _placed(edited)

@@ -13,6 +13,7 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.constraints import Interval
+from lorgnette.errors import CaptureError
 from lorgnette.lens.base import Lens
 from lorgnette.lens.circuits.formulas import composition, effective_rank, eigenvalues, positive_share, singular_values
 from lorgnette.lens.signals import Signal, variable
@@ -38,34 +39,37 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class Maps:
-    """W_Q, W_K, W_V and W_O of one site, per query head."""
+    """W_Q, W_K, W_V and W_O of one site, per query head; the first two may be unknown."""
 
-    query: Float[Tensor, "head model dim"]
-    key: Float[Tensor, "head key_model dim"]
-    value: Float[Tensor, "head key_model value_dim"]
+    query: Float[Tensor, "head model dim"] | None
+    key: Float[Tensor, "head key_model dim"] | None
+    value: Float[Tensor, "head source value_dim"]
     output: Float[Tensor, "head value_dim model"]
 
     @staticmethod
     def of(site: AttentionSite) -> "Maps":
         """Grouped keys and values are repeated for their query heads."""
-        site.require("query", "key")
         whole = site.head_weights()
         times = site.heads // site.groups
-        assert site.query is not None
-        assert site.key is not None
-        query, _ = site.query.weights(site.heads)
-        key, _ = site.key.weights(site.groups)
-        tensors = (query, key.repeat_interleave(times, dim=0), whole.value, whole.output)
-        wide = torch.promote_types(query.dtype, torch.float32)
-        return Maps(*(tensor.detach().to(wide) for tensor in tensors))
+        wide = torch.promote_types(whole.value.dtype, torch.float32)
+        query = key = None
+        if scored_by(site) is None and site.query is not None and site.key is not None:
+            query = site.query.weights(site.heads)[0].detach().to(wide)
+            key = site.key.weights(site.groups)[0].repeat_interleave(times, dim=0).detach().to(wide)
+        return Maps(query, key, whole.value.detach().to(wide), whole.output.detach().to(wide))
 
     @property
-    def qk(self) -> tuple[Tensor, Tensor]:
-        return self.query, self.key.mT
+    def qk(self) -> tuple[Tensor, Tensor] | None:
+        return None if self.query is None or self.key is None else (self.query, self.key.mT)
 
     @property
     def ov(self) -> tuple[Tensor, Tensor]:
         return self.value, self.output
+
+
+def scored_by(site: AttentionSite) -> str | None:
+    """Why a site's scores have no W_Q W_Kᵀ, or None."""
+    return next((why for why in map(site.lack, ("query", "key")) if why is not None), None)
 
 
 class Circuits(Lens):
@@ -75,7 +79,9 @@ class Circuits(Lens):
         composition      ‖W_OV^a W_QK^b‖, ‖W_QK^b W_OV^aᵀ‖, ‖W_OV^a W_OV^b‖ over the product of the norms, a below b
 
     Read off the weights, whatever the corpus. Biases, LayerNorms and rotations of queries and keys are left out: what
-    the numbers describe is the linear part in the residual basis. `copied` and `turns` need a language model.
+    the numbers describe is the linear part in the residual basis. `copied` and `turns` need a language model. Where
+    W_Q W_Kᵀ is not known (a model without a record that has a norm behind W_Q), what needs it is missing, and a note
+    says why.
 
     What it does not tell you: what the head does on text. A circuit that could copy is not one that is used; two random
     maps of rank r in d dimensions have a composition of about 1/√d too.
@@ -95,7 +101,12 @@ class Circuits(Lens):
     def allocate(self, subject: Subject) -> None:
         """A model whose projections are unknown is refused before any pass."""
         for site in self._attention():
-            site.require("query", "key", "value", "output")
+            site.require("value", "output")
+            if site.reads_latent:
+                raise CaptureError(
+                    f"W_V of {site.site} reads vectors of another width than W_O writes (latent ones, say), so that "
+                    "W_V W_O is no map of the residual stream."
+                )
 
     def _attention(self) -> list[AttentionSite]:
         return [site for site in self.subject.text_attention if site.site.stack != "pooler"]
@@ -108,7 +119,18 @@ class Circuits(Lens):
                 variables[name].attrs["description"] = text
                 if variables[name].dtype.kind == "f":  # missing values have a count of 0
                     variables[f"{name}_count"] = variables[name].notnull().astype("int64")
-        return self.result(variables)
+        result = self.result(variables)
+        if notes := self._unscored():
+            result.data.attrs["note"] = "; ".join(notes)
+        return result
+
+    def _unscored(self) -> list[str]:
+        """Where W_Q W_Kᵀ is not known, and why."""
+        reasons: dict[str, list[str]] = {}
+        for site in self._attention():
+            if (why := scored_by(site)) is not None:
+                reasons.setdefault(why, []).append(str(site.site))
+        return [f"no QK circuits of {', '.join(sites)}: {why}" for why, sites in reasons.items()]
 
     def _spectra(self, maps: dict[Site, Maps]) -> dict[str, xr.DataArray]:
         shape = (len(self.sites), self.heads)
@@ -117,6 +139,8 @@ class Circuits(Lens):
         for site, each in maps.items():
             place = self.position[site]
             for number, circuit in enumerate((each.qk, each.ov)):
+                if circuit is None:
+                    continue
                 values = singular_values(*circuit).double().cpu()
                 rank[place, : len(values), number] = effective_rank(values)
                 first[place, : len(values), number] = values[:, 0] ** 2 / (values**2).sum(-1)
@@ -178,13 +202,12 @@ class Circuits(Lens):
 
 def _ways(early: Maps, late: Maps) -> np.ndarray:
     """Composition of two layers by query, key and value: [way head_a head_b]; missing where widths differ."""
-    query, key = late.qk[0], late.key
-    pairs = (
-        composition(early.ov, late.qk),
-        composition(early.ov, (key, query.mT)),
-        composition(early.ov, late.ov),
-    )
-    return np.stack([pair.double().cpu().numpy() for pair in pairs])
+    value = composition(early.ov, late.ov)
+    pairs = [torch.full_like(value, torch.nan)] * 2
+    if late.query is not None and late.key is not None:
+        query, key = late.query, late.key
+        pairs = [composition(early.ov, (query, key.mT)), composition(early.ov, (key, query.mT))]
+    return np.stack([pair.double().cpu().numpy() for pair in (*pairs, value)])
 
 
 def _turns(

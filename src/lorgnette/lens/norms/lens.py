@@ -86,6 +86,10 @@ class Norms(CentredLens):
     before the norm, and quantities that need a norm after the sum are missing. In cross-attention, quantities with a
     residual are missing.
 
+    Where a gate of the query multiplies the heads' outputs (Qwen3-Next), f(x_j) is (g_i ⊙ v_j) W_O for query i, in
+    norms, ratios and contributions; `f_norm` … `f_max` and the rank correlations are of v_j W_O, and `expansion` is
+    missing. Norms then cost as much as W_O does for all pairs of tokens.
+
     `contribution` adds α ‖f(x)‖ cos(f(x), y), the part of the output norm that each token supplies: it sums to ‖y‖.
 
     `centred` takes from the values of each head their mean over the corpus, which is read once before: a constant that
@@ -137,7 +141,7 @@ class Norms(CentredLens):
     def projections(self) -> SiteWeights:
         """W_V, W_O and the norms of every layer."""
         if self._projections is None:
-            self._projections = SiteWeights(self.subject, layer_norm=self.layer_norm)
+            self._projections = SiteWeights(self.subject, layer_norm=self.layer_norm, gated=True)
         return self._projections
 
     def allocate(self, subject: Subject) -> None:
@@ -184,7 +188,8 @@ class Norms(CentredLens):
         watchers: list[Alti | GlobEnc | OutputShares] = [*further.values()]
         output = None
         if self.contribution:
-            output = OutputShares(layer.value, layer.parts.products, layer.query, layer.context_of)
+            gate = None if layer.gated is None else layer.gated.gate
+            output = OutputShares(layer.value, layer.parts.products, layer.query, layer.context_of, gate)
             watchers.append(output)
         wanted = layer.wants(pairs=pairs, pairwise=self.all_heads, watchers=watchers)
         return _CallNorms(layer, pairs, further, output, wanted)
@@ -230,7 +235,8 @@ class Norms(CentredLens):
     def _heads(self, read: "Readings", present: Tensor, count: Tensor) -> None:
         """Weight, norm, its share and ‖f‖ by kind of token, for every head."""
         tokens, weight, f = read.kinds.sum(1), read.terms.weight, read.terms.f
-        both = torch.cat([weight, weight * f], 1) @ read.kinds  # Σ_i α, Σ_i α ‖f‖
+        norm = weight * f if read.terms.norm is None else read.terms.norm
+        both = torch.cat([weight, norm], 1) @ read.kinds  # Σ_i α, Σ_i ‖α f‖
         weight, norm = (both / count.clamp(min=1)[:, None, None]).chunk(2, 1)
         share, is_share = _shares(norm)
         f_norm = torch.einsum("bhk,bkc->bhc", f, read.kinds) / tokens.clamp(min=1)[:, None]

@@ -57,7 +57,8 @@ class Rollout(CentredLens):
 
     def allocate(self, subject: Subject) -> None:
         subject.anatomy.require("mixing")
-        self.projections = SiteWeights(subject, layer_norm=True) if subject.anatomy.knows("output") else None
+        known = subject.anatomy.knows("output", gated=True)
+        self.projections = SiteWeights(subject, layer_norm=True, gated=True) if known else None
         self.rolling: set[Site] = rollable(subject.text_sites)
         by_measure = {axes.MEASURE: MEASURES}
         self.shares: Moments = Moments(self, "share", {**by_measure, axes.CATEGORY: SHARES}, at="layer")

@@ -61,6 +61,8 @@ class Pass:
     called: set[int] = field(default_factory=set)
     mixes: bool = False
     """whether tokens reach each other without attention"""
+    mixers: tuple[nn.Module, ...] = ()
+    """the modules in which they do, if these are all"""
 
 
 class _Explorer(Tap):

@@ -1,6 +1,6 @@
 """What the numbers of a pass prove about one attention call: its maps, and its residual and norms."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lorgnette.errors import CaptureError
-from lorgnette.models.anatomy import Projection
+from lorgnette.models.anatomy import ACTIVATIONS, Gate, Projection
 from lorgnette.models.discovery.events import Attended, Event, Ran
 from lorgnette.models.linear import TOLERANCE, linear_weights
 
@@ -22,6 +22,7 @@ class CallParts:
     key: Projection | None = None
     value: Projection | None = None
     output: nn.Module | None = None
+    gate: Gate | None = None
     norm: nn.Module | None = None
     second_norm: nn.Module | None = None
     order: str = "none"
@@ -39,12 +40,13 @@ def proved(events: Sequence[Event], at: int, layer: nn.Module) -> CallParts:
     for part in ("query", "key", "value"):
         event = _prove_input(parts, part, call, before)
         reader = event if part == "value" else reader
-    writer = _prove_output(parts, call, [event for event in after if isinstance(event, Ran)])
+    inside = {id(module) for module in layer.modules()}
+    own = [event for event in before if id(event.module) in inside]
+    writer = _prove_output(parts, call, own, [event for event in after if isinstance(event, Ran)], inside)
     x = reader.given if call.given is None and reader is not None else call.given
     if writer is None or x is None:
         parts.unknown["order"] = f"it takes {'W_O' if writer is None else 'W_V'}, which is not known either"
     else:
-        inside = {id(module) for module in layer.modules()}
         _prove_order(parts, x, writer, before, after[_place(writer, after) :], inside)
     return parts
 
@@ -78,8 +80,24 @@ def _prove_input(parts: CallParts, part: str, call: Attended, before: Sequence[R
                 if reason is not None:
                     parts.unknown[part] = reason
                 return event
-    parts.unknown[part] = "what arrives is neither what a linear map gave nor a rotation of it (a norm is between)"
+    norm = next((event for event in before if event.kind == "norm" and _became(event.gave, heads)), None)
+    if norm is not None and part != "value":
+        parts.unknown[part] = (
+            f"a {type(norm.module).__name__} comes behind the map, so that scores are not bilinear in it"
+        )
+    else:
+        parts.unknown[part] = "what arrives is neither what a linear map gave nor a rotation of it"
     return None
+
+
+def _became(gave: Tensor, heads: Float[Tensor, "batch token head dim"]) -> bool:
+    """Whether the heads' vectors are what a norm gave, or rotations of it by position: see `rotated_columns`."""
+    batch, tokens, count, dim = heads.shape
+    if gave.numel() != heads.numel() or gave.shape[-1] not in (dim, count * dim):
+        return False
+    wide = gave.reshape(batch * tokens, count * dim)
+    turned = gave.reshape(batch, count, tokens, dim).transpose(1, 2).reshape(wide.shape)
+    return any(rotated_columns(one, heads) is not None for one in (wide, turned))
 
 
 def matching_columns(
@@ -139,20 +157,78 @@ def close(one: Tensor, other: Tensor) -> bool:
     return float((one - other).abs().max()) <= TOLERANCE.get(other.dtype, 1e-4) * max(scale, 1e-30)
 
 
-def _prove_output(parts: CallParts, call: Attended, after: Sequence[Ran]) -> Ran | None:
-    """The linear map that is given the heads' contexts side by side."""
+def _prove_output(
+    parts: CallParts, call: Attended, before: Sequence[Ran], after: Sequence[Ran], inside: set[int]
+) -> Ran | None:
+    """The linear map that is given the heads' contexts side by side, as they are or times a gate of the query."""
     joined = call.context.transpose(1, 2).flatten(2).flatten(0, 1)
-    for event in after:
-        if event.kind == "linear" and event.given.shape == joined.shape and torch.equal(event.given, joined):
-            parts.output = event.module
-            reason = _not_linear(event)
-            if reason is not None:
-                parts.unknown["output"] = reason
-            return event
-    parts.unknown["output"] = (
-        "no linear map is given the heads' contexts as they are (a gate, a norm or something else comes in between)"
-    )
+    writers = [event for event in after if event.kind == "linear" and event.given.shape == joined.shape]
+    writer = next((event for event in writers if torch.equal(event.given, joined)), None)
+    if writer is None:
+        for event in (event for event in writers if id(event.module) in inside):
+            between = after[: _place(event, after)]
+            parts.gate = _gate(
+                call, joined, event.given, before, [each for each in between if id(each.module) in inside]
+            )
+            if parts.gate is not None:
+                writer = event
+                break
+    if writer is None:
+        parts.unknown["output"] = (
+            "no linear map is given the heads' contexts, as they are or times a gate that a linear map makes (a norm "
+            "or something else comes in between)"
+        )
+        return None
+    parts.output = writer.module
+    reason = _not_linear(writer)
+    if reason is not None:
+        parts.unknown["output"] = reason
+    return writer
+
+
+def _gate(call: Attended, joined: Tensor, given: Tensor, before: Sequence[Ran], between: Sequence[Ran]) -> Gate | None:
+    """The gate g for which `given` is context ⊙ g: a function of a linear map's output, for each channel or head.
+
+    The map runs before the attention function, or after it on what the attention module was given.
+    """
+    batch, heads, _, dim = call.context.shape
+    later = [event for event in between if call.given is not None and torch.equal(event.given, call.given)]
+    for event in (*before, *later):
+        size, rest = divmod(event.gave.shape[-1], heads)
+        if event.kind != "linear" or rest or len(event.gave) != len(joined):
+            continue
+        for columns in _columns(size, dim):
+            for bias in (None, *_biases(call.module, heads, dim)):
+                for activation in ACTIVATIONS:
+                    gate = Gate(event.module, columns, activation, bias, first=event not in later)
+                    factor = gate.of(event.gave, batch, heads).transpose(1, 2)
+                    gated = joined.unflatten(-1, (heads, dim)).unflatten(0, (batch, -1)) * factor.to(joined.dtype)
+                    if _equals(gated.flatten(2).flatten(0, 1), given):
+                        return gate
     return None
+
+
+def _columns(size: int, dim: int) -> tuple[slice, ...]:
+    """Which outputs of each head may be a gate, of a map with so many for each: one, all, the last or the first."""
+    if size in (1, dim):
+        return (slice(None),)
+    return (slice(size - dim, None), slice(0, dim)) if size > dim else ()
+
+
+def _biases(module: nn.Module, heads: int, dim: int) -> Iterator[Tensor]:
+    """What the attention module keeps beside its maps that may be added before the activation."""
+    for parameter in module.parameters(recurse=False):
+        if parameter.numel() in (heads, heads * dim):
+            yield parameter.detach()
+
+
+def _equals(one: Tensor, other: Tensor) -> bool:
+    """Equal but for the last digits of each number, so that no other gate passes for this one.
+
+    Some models make their gate in float32, whatever their precision.
+    """
+    digits = max(torch.finfo(dtype).eps for dtype in (other.dtype, torch.float32))
+    return bool(((one - other).abs() <= 4 * digits * other.abs()).all())
 
 
 def _prove_order(

@@ -2,7 +2,7 @@
 
 import inspect
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from lorgnette.models.discovery.events import (
     silenced,
     small_batch,
 )
+from lorgnette.models.discovery.mixers import giving_nothing, kept_calls, mixers_of
 from lorgnette.models.discovery.proofs import proved
 from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of, unchanged
 from lorgnette.models.families.table import drift, record_of
@@ -111,7 +112,21 @@ def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], 
     if not difference <= TOLERANCE.get(plain.dtype, 1e-4):
         raise drift(model, _why_other(base, given, real, watched, difference))
     recorded.mixes = _mixes(model, base, given, real, blank)
+    if recorded.mixes:
+        recorded.mixers = _mixers(model, base, given, real, blank, recorded)
     return recorded
+
+
+def _mixers(
+    model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, blank: Anatomy, recorded: Pass
+) -> tuple[nn.Module, ...]:
+    """The modules that mix tokens beside attention; none unless tokens stay apart where all of them give nothing."""
+    attending = {id(event.module) for event in recorded.events if isinstance(event, Attended)}
+    with torch.no_grad(), evaluating(model), switched(model.modules(), blank), silenced(base):
+        with kept_calls(base, real) as calls:
+            _output(base, given, "without attention")
+        found = mixers_of(base, calls, attending, real)
+    return () if _mixes(model, base, given, real, blank, without=found) else tuple(found)
 
 
 def _why_other(base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, watched: Tensor, size: float) -> str:
@@ -150,9 +165,16 @@ def _prove(base: PreTrainedModel, anatomy: Anatomy, given: dict[str, Tensor]) ->
         )
 
 
-def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, blank: Anatomy) -> bool:
-    """Whether another first token changes what later tokens are while attention gives nothing: a convolution, a
-    recurrence beside it.
+def _mixes(
+    model: nn.Module,
+    base: PreTrainedModel,
+    given: dict[str, Tensor],
+    real: Tensor,
+    blank: Anatomy,
+    without: Sequence[nn.Module] = (),
+) -> bool:
+    """Whether another first token changes what later tokens are while attention gives nothing, nor what is `without`:
+    a convolution, a recurrence beside it.
     """
     ids = given.get("input_ids")
     if ids is None or ids.shape != real.shape:
@@ -165,7 +187,7 @@ def _mixes(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], re
             return True  # nothing can be swapped, so nothing is proved
         first, swapped = int(words[0]), ids.clone()
         swapped[:, first] = _other_ids(ids[:, first], stands_for)
-    with torch.no_grad(), evaluating(model), switched(model.modules(), blank), silenced(base):
+    with torch.no_grad(), evaluating(model), switched(model.modules(), blank), silenced(base), giving_nothing(without):
         one, other = (_output(base, {**given, "input_ids": some}, "without attention") for some in (ids, swapped))
     if one.shape[:2] != ids.shape:
         return False
@@ -214,7 +236,7 @@ def _anatomy(base: PreTrainedModel, recorded: Pass, sees: tuple[str, ...]) -> An
     doubled = [site.site for stack in stacks for site in stack.sites]
     if len(doubled) != len(set(doubled)):
         raise drift(base, "two of its attention calls would be the same layer of the same stack")
-    return Anatomy(str(getattr(base.config, "model_type", "")), tuple(stacks))
+    return Anatomy(str(getattr(base.config, "model_type", "")), tuple(stacks), mixers=recorded.mixers)
 
 
 def _site(place: Place, recorded: Pass, stack: DiscoveredStack) -> AttentionSite:
@@ -225,9 +247,11 @@ def _site(place: Place, recorded: Pass, stack: DiscoveredStack) -> AttentionSite
     unknown = dict(parts.unknown)
     if stack.other_layers:
         which = ", ".join(str(number + 1) for number in stack.other_layers)
-        unknown["mixing"] = f"its layers {which} mix tokens without attention"
+        unknown["mixing"] = f"its layers {which} mix tokens without attention, by no weights that could be multiplied"
     elif recorded.mixes:
-        unknown["mixing"] = "its layers mix tokens beside their attention too"
+        unknown["mixing"] = "its layers mix tokens beside their attention too, by no weights that could be multiplied"
+    if "mixing" in unknown and not recorded.mixers:
+        unknown["mixers"] = "tokens reach each other beside attention, and not in whole modules alone"
     return AttentionSite(
         site=place.site,
         module=call.module,
@@ -244,4 +268,5 @@ def _site(place: Place, recorded: Pass, stack: DiscoveredStack) -> AttentionSite
         numbers=tuple(range(heads)),
         total=heads,
         unknown=unknown,
+        gate=parts.gate,
     )

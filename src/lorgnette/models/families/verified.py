@@ -9,12 +9,15 @@ from lorgnette.types import Json
 FILE = Path(__file__).with_name("verified.json")
 
 LACKS = {
-    "query": "circuits",
-    "key": "circuits",
+    "query": "QK circuits",
+    "key": "QK circuits",
     "value": "circuits",
+    "latent": "circuits",
     "output": "norms and everything derived from them",
+    "gate": "sinks, roles, frequency, composition, edges (a gate)",
     "order": "residual and LayerNorm in norms",
-    "mixing": "rollout, relevance",
+    "mixing": "rollout",
+    "mixers": "relevance",
 }
 """What is unavailable where a part is not known."""
 NOTES = {"big_bird": "block-sparse attention (attention_type must be original_full)", "luke": "entities"}
@@ -39,8 +42,8 @@ class Verified:
     """of a model that sees pictures: what its stacks are called"""
     unseen: str = ""
     """what of such a model does not go through transformers' attention interface"""
-    hybrid: bool = False
-    """whether only some of its layers have attention"""
+    hybrid: str = ""
+    """how many of its layers have attention, if not all have"""
     tolerance: str = ""
     """of quantised maps: what the comparison with x · W + b found"""
 
@@ -51,7 +54,10 @@ class Verified:
     def left_out(self) -> str:
         note = [NOTES[self.model_type]] if self.model_type in NOTES else []
         note += [self.unseen] if self.unseen else []
-        return ", ".join([*dict.fromkeys(LACKS[part] for part in self.lacks), *note])
+        lacking = list(dict.fromkeys(LACKS[part] for part in self.lacks))
+        if {"value", "latent", "gate"} & {*self.lacks}:
+            lacking = ["circuits", *(each for each in lacking if "circuits" not in each)]
+        return ", ".join([*lacking, *note])
 
 
 def table() -> tuple[str, tuple[Verified, ...]]:
@@ -121,14 +127,18 @@ def page() -> str:
         "## Exact",
         "",
         "The layout of a model comes from a record of its family, or from a trial run. What is listed as unavailable "
-        "could not be verified; lenses that need it say so. Hybrid: some layers of the tiny model have "
-        "no attention; `lorgnette check`, the facts of a subject and the notes of every result say which have, by the "
-        "model's own layer numbers.",
+        "could not be verified; lenses that need it say so. Attention in: how many layers of the tiny model have "
+        "attention, if not all have; `lorgnette check`, the facts of a subject, the notes of every result, `trace` and "
+        "the views say which, by the model's own layer numbers. The other layers mix tokens by recurrences, "
+        "convolutions or linear attention, and [relevance passes through these by their tangent]"
+        "(lenses/relevance.md#layers-without-attention). They have no weights that could be multiplied, so there is no "
+        "rollout. The effective weights of linear attention, which are not normalised, are not computed.",
         "",
-        "| model type | layout from | hybrid | equals eager weights | unavailable | heads can be removed | relevance |",
+        "| model type | layout from | attention in | equals eager weights | unavailable | heads can be removed "
+        "| relevance |",
         "|---|---|---|---|---|---|---|",
         *(
-            f"| `{row.model_type}` | {row.found_by} | {_yes(row.hybrid)} | {_yes(row.eager)} | "
+            f"| `{row.model_type}` | {row.found_by} | {row.hybrid} | {_yes(row.eager)} | "
             f"{row.left_out} | {_yes(row.prunes)} | {_yes(row.relevance)} |"
             for row in exact
         ),
@@ -165,9 +175,12 @@ def _pictures() -> list[str]:
         "cache, as far as the model runs so by itself. `lo.attention(model, **inputs)` names the stacks as here. "
         "Equals eager weights: every tower against the attention function in the model's own file.",
         "",
-        "| model type | stacks | equals eager weights | unavailable |",
-        "|---|---|---|---|",
-        *(f"| `{row.model_type}` | {', '.join(row.stacks)} | {_yes(row.eager)} | {row.left_out} |" for row in exact),
+        "| model type | stacks | attention in | equals eager weights | unavailable |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{row.model_type}` | {', '.join(row.stacks)} | {row.hybrid} | {_yes(row.eager)} | {row.left_out} |"
+            for row in exact
+        ),
         "",
         "| model type | why it is refused |",
         "|---|---|",

@@ -1,0 +1,149 @@
+"""Norms where a gate of the query multiplies the heads' outputs: against the definition in float64, and in blocks."""
+
+import numpy as np
+import pytest
+import torch
+from norms_oracle import GATES, Terms, Watch, close, compare, oracle
+from tiny import examples, tokenizer
+from tiny.architectures import tiny_config
+from tiny.models import peaked
+from transformers import AutoModelForCausalLM
+
+import lorgnette as lo
+from lorgnette import lens as lenses
+from lorgnette.contributions import gated
+from lorgnette.errors import CaptureError, UserError
+from lorgnette.explaining import Next, explain
+from lorgnette.lens.norms.lens import PARTITION, Norms
+from lorgnette.lens.rollout.lens import Rollout
+from lorgnette.subject import Subject
+from lorgnette.testing import check_lens, run_lens
+
+LENGTHS = (5, 2, 1)
+KINDS = {"qwen3_next": 8, "afmoe": 8, "laguna": 1}
+"""What has a gate for each channel, or one number for each head; in Qwen3-Next and AFMoE the map runs first."""
+
+
+def language_model(kind):
+    """In float64; experts are multiplied one by one, as torch's grouped product knows no float64."""
+    torch.manual_seed(0)
+    model = peaked(AutoModelForCausalLM.from_config(tiny_config(kind)))
+    model.set_experts_implementation("eager")
+    return Subject(model.double().eval(), tokenizer("gpt2"), name=kind)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def watched(request):
+    return language_model(request.param)
+
+
+@pytest.fixture
+def terms(watched):
+    batch = watched.encode(examples(LENGTHS))
+    watch = Watch(watched)
+    watch.run(batch)
+
+    def of(around, text):
+        asked = int(batch.queries(around.site).mask[text].sum())
+        return Terms(watch, around, text, asked, asked)
+
+    return batch, watch, of
+
+
+def test_the_parts_add_up_to_what_the_heads_give(watched, terms):
+    batch, watch, of = terms
+    for around in watched.anatomy.sites:
+        assert type(around.module).__name__ in GATES
+        for text in range(len(batch)):
+            one = of(around, text)
+            output = watch.after[id(around.output)][watch.turn(around)][text, : one.asked]
+            # Laguna makes its gate in float32.
+            torch.testing.assert_close(one.summed.sum(1) + one.bias, output, atol=1e-6, rtol=1e-6)
+    assert {check.name: check.made for check in watched.check()}["heads · W_O = output"]
+
+
+@pytest.mark.parametrize("block", [gated.BLOCK, 200])
+def test_it_is_the_definition(watched, block, monkeypatch):
+    monkeypatch.setattr(gated, "BLOCK", block)
+    texts = examples(LENGTHS)
+    data = run_lens(Norms(), watched, [watched.encode(texts)]).compute().data
+    compare(data, oracle(watched, texts), 1e-10)
+    assert int(data.expansion_count.max()) == 0  # a key has no vector of its own
+
+
+@torch.no_grad()
+def test_contributions_are_the_definition_and_add_up(watched, terms):
+    batch, _, of = terms
+    lens = Norms(all_heads=False, residual=False, sample=0, contribution=True)
+    data = run_lens(lens, watched, [batch]).compute().data
+    for around in watched.anatomy.sites:
+        place = {"stack": around.site.name, "layer": around.site.layer + 1}
+        for head in (*range(around.heads), None):
+            lengths, shares = [], []
+            for text in range(len(batch)):
+                one = of(around, text)
+                vectors = one.summed if head is None else one.parts[head]
+                whole = vectors.sum(1)
+                lengths.append(float(whole.norm(dim=-1).mean()))
+                first = (vectors[:, 0] * whole).sum(-1) / whole.norm(dim=-1)
+                shares.append(float(first.sum() / whole.norm(dim=-1).sum()))
+            name = "all_heads_contribution" if head is None else "contribution"
+            at = place if head is None else {**place, "head": head + 1}
+            close(float(data[name].sel(at).sel(category=list(PARTITION)).sum()), np.mean(lengths), 1e-10)
+            # The category of the first token holds it alone.
+            close(float(data[f"{name}_share"].sel(at).sel(category="first")), np.mean(shares), 1e-9)
+
+
+def test_alti_is_the_definition(watched, terms):
+    batch, _, of = terms
+    data = run_lens(Norms(measures=("alti",)), watched, [batch]).compute().data
+    for around in watched.anatomy.sites:
+        cell = {"stack": around.site.name, "layer": around.site.layer + 1, "ratio": "alti"}
+        known = around.order == "pre"
+        assert int(data.mixing_count.sel(cell)) == (len(batch) if known else 0)
+        if known:
+            wanted = [np.mean(of(around, text).alti()) for text in range(len(batch))]
+            close(float(data.mixing.sel(cell)), np.mean(wanted), 1e-10)
+
+
+@torch.no_grad()
+def test_rollouts_mix_by_the_norms_behind_the_gate():
+    """M_ij = ‖term_ij‖ / Σ_j ‖term_ij‖ of every layer, multiplied: by the lens and by the explanation."""
+    watched = language_model("laguna")
+    (text,) = examples((5,))
+    batch = watched.encode([text])
+    watch = Watch(watched)
+    watch.run(batch)
+    product = torch.eye(batch.source.mask.shape[1], dtype=torch.float64)
+    for around in watched.anatomy.sites:
+        norms = Terms(watch, around, 0, len(product), len(product)).residual.norm(dim=-1)
+        product = norms / norms.sum(-1, keepdim=True) @ product
+    data = run_lens(Rollout(), watched, [batch]).compute().data
+    found = data["share"].sel(layer=len(watched.anatomy.sites), measure="norms", category="self")
+    close(float(found.squeeze()), float(product.diagonal().mean()), 1e-10)
+    explained = explain(watched, [text], "norm_rollout", Next())
+    torch.testing.assert_close(explained.tokens[0], product[-1], rtol=1e-9, atol=1e-12)
+
+
+def test_laws():
+    """Up to the rounding of its norms, which are taken in float32."""
+    make = lambda: Norms("token", contribution=True, sample=50)  # noqa: E731
+    check_lens(make, language_model("qwen3_next"), examples((6, 4, 1, 5)), tolerance=1e-5)
+
+
+def test_the_gate_can_be_had_of_a_call(watched):
+    """Also of a pass that generates, and of one token with a cache."""
+    for trace in (watched.trace("w5 w6 w7"), watched.trace("w5 w6 w7", generate=2)):
+        for call in trace:
+            assert call.gate.shape == (*call.query.shape[:3], KINDS[watched.name])
+    plain = watched.trace("w5 w6 w7")
+    whole = {call.site: call.gate for call in watched.trace("w5 w6 w7", generate=2)}
+    for call in plain:
+        torch.testing.assert_close(whole[call.site][:, :, :3], call.gate[:, :, :3])
+
+
+def test_what_needs_one_vector_of_a_key_is_refused(watched):
+    with pytest.raises(CaptureError, match="a gate of the query multiplies the heads' contexts before W_O"):
+        lenses.get("sinks").bind(watched)
+    with pytest.raises(UserError, match="cannot be centred: a gate of the query"):
+        lo.look(watched, examples(LENGTHS), [Norms(centred=True)], progress=False)
