@@ -31,6 +31,7 @@ def test_align_prints_rates_and_writes_links(tmp_path, monkeypatch):
     assert "AER, test" in done.stdout
     table = pd.read_csv(out / "rates.csv")
     assert table["measure"].tolist()[:4] == ["weights", "norms"] * 2
+    assert "Which heads of" in (out / "report.html").read_text(encoding="utf-8")
     lines = (out / "links.txt").read_text().splitlines()
     assert len(lines) == 8
     assert all(len(line.split()) == 3 for line in lines)
@@ -55,6 +56,11 @@ def test_stream_prints_the_curve_and_writes_the_pattern(tmp_path):
     assert pattern == pytest.approx(found.pattern())
     assert sorted(pattern.ravel()) == pytest.approx([k / 7 for k in range(8)])
     assert len(pd.read_csv(out / "heads.csv")) == 8
+    assert "can stream?" in (out / "report.html").read_text(encoding="utf-8")
+    shown = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith(("retrieval", "streaming"))}
+    assert int(shown["streaming"].split()[1]) == found.chosen
+    needed = found.to_dataframe().iloc[-1]
+    assert found.chosen == 8 or f"{needed.layer}.{needed.key_head}: {needed.change:+.4f}" in shown["retrieval"]
 
 
 def test_slips_are_one_line(tmp_path):

@@ -252,7 +252,7 @@ def test_the_cost_is_said_beforehand_and_is_right(capsys, monkeypatch):
 
 def test_copies_are_counted_as_they_are_done(monkeypatch, capsys):
     monkeypatch.setattr("lorgnette.progress.EVERY", -1.0)
-    monkeypatch.setattr("lorgnette.explaining.sources.masking.TOGETHER", 40)
+    monkeypatch.setattr(masking, "TOGETHER", Room(40, 40))
     used = lo.sources(gpt2(), PARTS, ANSWER, among="document *")
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("masking parts: ")]
     count = len(used.data["source"]) + int(used.data["compared"].sum()) + 1

@@ -5,6 +5,8 @@ import math
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -102,14 +104,40 @@ def test_kvpress_lets_the_same_key_heads_stream(tmp_path):
     folder = found.save(tmp_path / "pattern")
     config = json.loads((folder / "config.json").read_text())
     pattern = np.loadtxt(folder / "full_attention_heads.tsv", delimiter="\t")
-    press = kvpress.DuoAttentionPress(head_compression_ratio=config["sparsity"])
-    press.load_attention_pattern = lambda model: (config["sink_size"], config["recent_size"], pattern)
+    press = found.press()
+    assert isinstance(press, kvpress.DuoAttentionPress)
+    assert press.head_compression_ratio == config["sparsity"]
+    assert (press.load_attention_pattern(None)[2] == pattern).all()
     with press(subject.model):
         pass
     assert (press.sink_size, press.recent_size) == (1, 4)
     chosen = heads[heads["kind"] == "streaming"]
     theirs = {(layer + 1, head + 1) for layer, head in press.streaming_mask.nonzero().tolist()}
     assert theirs == set(zip(chosen["layer"], chosen["key_head"], strict=True))
+
+
+def test_a_press_needs_kvpress():
+    """A class with the name and the argument of kvpress's; the test above uses kvpress itself, where it is."""
+    found = lo.stream(copying(), repeated(8), sinks=1, window=4, loss=0.01, progress=False)
+    made = SimpleNamespace(DuoAttentionPress=SimpleNamespace)
+    with patch.dict(sys.modules, {"kvpress": made}):
+        press = found.press()
+    assert press.head_compression_ratio == found.chosen / 4
+    sinks, window, pattern = press.load_attention_pattern(None)
+    assert (sinks, window) == (1, 4)
+    assert (pattern == found.pattern()).all()
+    with patch.dict(sys.modules, {"kvpress": None}), pytest.raises(UserError, match="needs the package 'kvpress'"):
+        found.press()
+
+
+def test_the_page_has_the_figure_and_both_tables(tmp_path):
+    found = lo.stream(copying(), repeated(8), sinks=1, window=4, loss=0.01, progress=False)
+    page = found.page(tmp_path / "stream.html").read_text(encoding="utf-8")
+    assert page.count("<table") == 2
+    assert "retrieval" in page
+    assert f"{found.chosen} of 4 key heads" in page
+    spec = found.plot().chart.to_dict()
+    assert "increase of the loss" in json.dumps(spec)
 
 
 def test_in_the_control_no_choice_is_better_than_chance():

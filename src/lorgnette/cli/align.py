@@ -47,13 +47,15 @@ def align(
 
     Heads, layers and small sets of heads are compared on the development texts, by weights and by norms; the printed
     error rates are those of the test texts, with 95 % intervals over texts. With --out, rates.csv and the links of all
-    texts (links.txt, in Pharaoh's format: a text on each line, source-target words from 0) are written to a folder.
+    texts (links.txt, in Pharaoh's format: a text on each line, source-target words from 0) are written to a folder,
+    with a page (report.html) and a figure (rates.svg).
 
     [bold]Examples[/bold]
 
       lorgnette align Helsinki-NLP/opus-mt-en-fr -c hansards_en_fr --out runs/links
       lorgnette align ./my-model -c dev.jsonl --gold dev.talp --first 1 --texts multi30k:en-fr:val
     """
+    from lorgnette.figures.drawing import can_draw
     from lorgnette.looking.aligning import align as choose
     from lorgnette.progress import tell_cost
     from lorgnette.texts import as_examples
@@ -78,6 +80,9 @@ def align(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "rates.csv", index=False)
+        typer.echo(f"The page is {aligner.page(out / 'report.html')}")
+        if can_draw():
+            aligner.plot().save(out / "rates.svg")
         typer.echo(f"Links are in {aligner.save(out / 'links.txt', wanted)}")
 
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_SHOWN = 6
+"""Key heads of either kind that are printed."""
+
+
 @unpacked
 def stream(
     model: options.Model,
@@ -35,13 +39,14 @@ def stream(
     Key heads are ranked on one part of the texts, by the loss without their far context, and the least needed are
     masked together. As many stream as raise the loss by at most --loss there; the table shows the other part, beside
     random sets of key heads. With --out, a folder with full_attention_heads.tsv and config.json is written, the format
-    of DuoAttention, which kvpress reads too, and heads.csv and curve.csv.
+    of DuoAttention, which kvpress reads too, and heads.csv, curve.csv, a page (report.html) and a figure (heads.svg).
 
     [bold]Examples[/bold]
 
       lorgnette stream HuggingFaceTB/SmolLM2-135M -c long.txt --out runs/pattern
       lorgnette stream HuggingFaceTB/SmolLM2-135M -c wikitext2 --limit 40 --window 256 --loss 0.02
     """
+    from lorgnette.figures.drawing import can_draw
     from lorgnette.looking.streaming import stream as find
     from lorgnette.texts import corpus as open_corpus
 
@@ -59,8 +64,34 @@ def stream(
         f"{change.high:.4f}). Of the cache for 4,096 tokens {found.saved(4096):.0%} is saved, for 32,768 tokens "
         f"{found.saved(32768):.0%}."
     )
+    _show_heads(found.to_dataframe())
     if out is not None:
         typer.echo(f"The pattern is in {found.save(out)}")
+        typer.echo(f"The page is {found.page(out / 'report.html')}")
+        if can_draw():
+            found.plot().save(out / "heads.svg")
+
+
+def _show_heads(frame: "pd.DataFrame") -> None:
+    """The key heads that need their context most, and those that stream, by layer.key head."""
+    from rich.table import Table
+
+    from lorgnette.cli.consoles import out
+
+    table = Table(box=None, pad_edge=False)
+    for name, side in (
+        ("kind", "left"),
+        ("key heads", "right"),
+        ("layer.key head: increase of the loss alone", "left"),
+    ):
+        table.add_column(name, justify="right" if side == "right" else "left")
+    for kind in ("retrieval", "streaming"):
+        own = frame[frame["kind"] == kind]
+        own = own.iloc[::-1] if kind == "retrieval" else own  # the most needed first; of the others the least needed
+        shown = [f"{row.layer}.{row.key_head}: {row.change:+.4f}" for row in own.head(_SHOWN).itertuples()]
+        more = f", and {len(own) - _SHOWN} more" if len(own) > _SHOWN else ""
+        table.add_row(kind, str(len(own)), ", ".join(shown) + more)
+    out().print(table)
 
 
 def _show(frame: "pd.DataFrame", title: str) -> None:

@@ -27,9 +27,12 @@ from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.alignments import Links, given_alignments
 from lorgnette.texts.annotated import share
 from lorgnette.texts.example import Example
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lorgnette.figures.plot import Plot
 
 Gold = str | Path | Mapping[str, object]
 
@@ -71,6 +74,39 @@ class Aligner(Facts):
         import pandas as pd
 
         return pd.DataFrame([rate.row() for rate in self.rates])
+
+    def plot(self) -> "Plot":
+        """The error rates on the test texts with their intervals, and those on the development texts."""
+        import altair as alt
+
+        from lorgnette.figures.plot import Plot
+
+        values: list[Json] = [
+            {"linker": str(rate.linker), "texts": texts, "error": error, "low": low, "high": high}
+            for rate in self.rates
+            for texts, error, low, high in (
+                ("test", rate.error, rate.low, rate.high), ("development", rate.development, None, None),
+            )
+        ]  # fmt: skip
+        down = alt.Y(field="linker", type="nominal", sort=None, title=None, axis=alt.Axis(labelLimit=420))
+        base = alt.Chart(alt.Data(values=values), width=340, height=alt.Step(22))
+        points = base.mark_point(filled=True, size=60, opacity=0.9).encode(
+            x=alt.X(field="error", type="quantitative", title="alignment error rate", scale=alt.Scale(zero=False)),
+            y=down,
+            color=alt.Color(field="texts", type="nominal", legend=alt.Legend(title=None, orient="top")),
+        )
+        lines = base.transform_filter("datum.texts == 'test'").mark_rule().encode(
+            x=alt.X(field="low", type="quantitative"), x2=alt.X2(field="high"), y=down
+        )  # fmt: skip
+        return Plot(lines + points, f"Word alignment by cross-attention: {self.chosen} was chosen")
+
+    def page(self, path: "str | PathLike[str]") -> Path:
+        """The answer, the figure and the table as one page that needs no network."""
+        from lorgnette.figures.plain_page import write_answer
+
+        said = "; ".join(f"{name}: {value}" for name, value in self.facts().items())
+        tables = {"Alignment error rates (intervals: 95 %, over texts)": self.to_dataframe()}
+        return write_answer(path, f"Which heads of {self.subject.name} align words?", said, self.plot(), tables)
 
     def links(self, corpus: Texts, *, progress: bool = True) -> dict[str, Pairs]:
         """The links of each text by its id, in the order of the corpus: (source word, target word) from 0."""

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,9 +29,12 @@ from lorgnette.statistics.estimate import Estimate
 from lorgnette.subject import Subject, refuse_no_subject
 from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.annotated import share
+from lorgnette.types import Json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lorgnette.figures.plot import Plot
 
 STEPS = 8
 """Sizes of sets that are tried: so many even steps up to all key heads."""
@@ -115,6 +119,63 @@ class StreamingHeads(Facts):
         for place, row in enumerate(self.needs.itertuples()):
             out[numbers[row.layer], row.key_head - 1] = place / max(1, len(self.needs) - 1)
         return out
+
+    def plot(self) -> "Plot":
+        """What the loss loses without the far context of each key head, and of the least needed ones together."""
+        import altair as alt
+
+        from lorgnette.figures.plot import Plot
+
+        heads: list[Json] = self.to_dataframe()[["layer", "key_head", "change", "kind"]].to_dict("records")
+        most = max((abs(each["change"]) for each in heads), default=1.0) or 1.0
+        base = alt.Chart(alt.Data(values=heads), width=alt.Step(24), height=alt.Step(14)).encode(
+            x=alt.X(field="key_head", type="ordinal", title="key head", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y(field="layer", type="ordinal", title="layer", sort="descending"),
+        )
+        scale = alt.Scale(scheme="redblue", domain=[-most, most], reverse=True)
+        cells = base.mark_rect().encode(
+            color=alt.Color(field="change", type="quantitative", scale=scale, legend=alt.Legend(title="nats"))
+        )
+        marks = base.transform_filter("datum.kind == 'retrieval'").mark_point(color="black", size=14, filled=True)
+        curve: list[Json] = []
+        for row in self.curve().to_dict("records"):
+            for kind, low, high in (("change", "low", "high"), ("random", "random_low", "random_high")):
+                name = "least needed" if kind == "change" else "random"
+                curve.append({"count": row["key_heads"], "value": row[kind], "low": row[low], "high": row[high],
+                              "sets": name})  # fmt: skip
+        lines = alt.Chart(alt.Data(values=curve), width=340, height=200).encode(
+            x=alt.X(field="count", type="quantitative", title="key heads that stream together"),
+            color=alt.Color(field="sets", type="nominal", legend=alt.Legend(title=None, orient="top")),
+        )
+        value = alt.Y(field="value", type="quantitative", title="increase of the loss (nats per token)")
+        together = lines.mark_line(point=True).encode(y=value) + lines.mark_rule(opacity=0.6).encode(
+            y=alt.Y(field="low", type="quantitative"), y2=alt.Y2(field="high")
+        )
+        charts = {"Without the far context of one key head (dots: it keeps its context)": cells + marks,
+                  "Without that of several, on the test texts (95 % intervals)": together}  # fmt: skip
+        return Plot.below_each_other(charts, f"Key heads of {self.subject} that can stream")
+
+    @checked
+    def page(self, path: "str | PathLike[str]") -> Path:
+        """The answer, the figure and both tables as one page that needs no network."""
+        from lorgnette.figures.plain_page import write_answer
+
+        tables = {"Key heads, the least needed first": self.to_dataframe(), "Together, on the test texts": self.curve()}
+        said = "; ".join(f"{name}: {value}" for name, value in self.facts().items())
+        return write_answer(path, f"Which key heads of {self.subject} can stream?", said, self.plot(), tables)
+
+    def press(self) -> object:
+        """The pattern as a `DuoAttentionPress` of kvpress: `with streaming.press()(model): model.generate(…)`.
+
+        kvpress itself loads patterns only from the repository of DuoAttention's authors.
+        """
+        try:
+            made = import_module("kvpress").DuoAttentionPress
+        except ImportError:
+            raise UserError("This needs the package 'kvpress'. Install it: pip install kvpress") from None
+        press = made(head_compression_ratio=self.chosen / len(self.needs))
+        press.load_attention_pattern = lambda model: (self.stream.sinks, self.stream.window, self.pattern())
+        return press
 
     def save(self, folder: "str | PathLike[str]") -> Path:
         """Write the pattern in the format of DuoAttention (kvpress reads it too), and the two tables as CSV."""

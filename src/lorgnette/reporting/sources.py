@@ -6,17 +6,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from lorgnette.explaining.sources.measuring import Sources
+from lorgnette.figures.plain_page import write_page
 from lorgnette.figures.plot import Plot, plot_html
 from lorgnette.figures.prompt_parts import part_bars
-from lorgnette.files import written_whole
 from lorgnette.texts.readable import readable
 
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}th,td{padding:.15rem .7rem;text-align:right}"
-    "th:first-child,td:first-child{text-align:left}pre{white-space:pre-wrap}mark{background:#0072b22e;color:inherit}"
-    "mark.first{background:#d55e0059}"
-)
 _ABOUT = (
     "drop: log P(answer) minus log P(answer) with the part masked out in every layer; alone: log P(answer) with this "
     "source as the only one, minus log P(answer) with none; both in nats. attention: mean weight over heads and the "
@@ -38,15 +32,8 @@ def sources_html(sources: Sources) -> str:
 def sources_page(sources: Sources, path: str | os.PathLike[str]) -> Path:
     """The page of an answer with its prompt, as one file that needs no network."""
     title = f"What did {readable(sources.answer)!r} use?"
-    page = (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>"
-        f"{sources_html(sources)}<p><small>{escape(_ABOUT)}</small></p><h2>The prompt</h2>{_prompt(sources)}"
-        "</body></html>\n"
-    )
-    with written_whole(Path(path)) as partial:
-        partial.write_text(page, encoding="utf-8")
-    return Path(path)
+    about = f"<p><small>{escape(_ABOUT)}</small></p>"
+    return write_page(path, title, f"{sources_html(sources)}{about}<h2>The prompt</h2>{_prompt(sources)}")
 
 
 def told(sources: Sources) -> str:
