@@ -3,19 +3,24 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from made_cells import finished
 from made_up import write_imdb, write_vectors
 
 from lorgnette.errors import UserError
+from lorgnette.models.classifier.config import SelfAttentionClassifierConfig
+from lorgnette.models.classifier.layers import SelfAttention
 from lorgnette.training import prepare
 from reproductions.frame.page import Outcome, published
 from reproductions.frame.settings import Machine, Settings
 from reproductions.frame.tokens import place, store, stored
 from reproductions.tp9 import STUDY, diagnosis, facts, grid, measure
+from reproductions.tp9.grid import SCALED_WIDTHS
 from reproductions.tp9.position_map import analytic_position_similarity, position_similarity
 from reproductions.tp9.runs import Runs
+from reproductions.tp9.scaling import DIVIDED, UNDIVIDED, gradients
 
 TINY = grid.Size(
     {"frozen": 1, "trained": 1},
@@ -90,12 +95,23 @@ OTHERS = {
 }
 
 
+def scaled(seed: int) -> dict:
+    """Divided, the gradient is the same at all widths; undivided, it grows with √d."""
+    noise = 1 + 0.001 * seed
+    return {
+        way: {str(d): {"gradient": (1.0 if way == DIVIDED else d**0.5) * noise, "entropy": 0.9} for d in SCALED_WIDTHS}
+        for way in (DIVIDED, UNDIVIDED)
+    }
+
+
 def made_up(labels: dict) -> dict:
     """Deep bare models fail, trained vectors are better, literal sinusoidal positions hurt, those × 0.3 do not."""
     if labels["step"] in OTHERS:
         return OTHERS[labels["step"]]
     if labels["step"] in ("order", "pairs"):
         return in_order(labels)
+    if labels["step"] == "scaling":
+        return scaled(labels["seed"])
     if labels["step"] == "search":
         return fake(0.9 if labels["positions"] == "scaled" and labels["scale"] == 0.3 else 0.8, None, 0.85)
     loud = labels["positions"] == "sinusoidal"
@@ -120,6 +136,8 @@ def test_the_page_of_the_whole_grid():
     assert judged["residual-beats-base-frozen"].undecided  # other rates of dropout were tried
     assert not judged["residual-beats-base-trained"].undecided
     assert "3 of the runs at chance" in judged["depth-hurts-base"].note
+    assert judged["scaling-divided"].verdict == judged["scaling-undivided"].verdict == "holds"
+    assert judged["scaling-undivided"].estimate.value == pytest.approx(np.log(8))
     assert {figure.name for figure in outcome.figures} == {"models", "curves", "depth", "positions", "order"}
     assert [(one["family"], one["layers"], one["seeds"]) for one in outcome.facts["dead"]] == [
         ("base", layers, 3) for layers in (7, 8, 12, 16)
@@ -214,7 +232,7 @@ def test_a_page_of_what_is_there(tiny):
     """Of the depth study one seed without residuals is there, of the three-layer models all but one residual run."""
 
     def some(labels):
-        if labels["step"] in ("tfidf", "search"):
+        if labels["step"] in ("tfidf", "search", "scaling"):
             return made_up(labels) if labels["step"] == "search" else None
         lone = (labels.get("family"), labels.get("layers"), labels.get("seed"))
         if labels["step"] == "final" and ((lone[1] == 1 and lone != ("base", 1, 0)) or lone == ("residual", 3, 1)):
@@ -284,3 +302,22 @@ def test_the_position_map_is_toeplitz_with_half_the_width_on_its_diagonal(width,
         assert found[i, j].item() == pytest.approx(by_hand, abs=1e-10)
     with pytest.raises(UserError, match="even"):
         analytic_position_similarity(3, 4)
+
+
+def test_the_gradient_at_a_query_is_the_sum_over_keys(tmp_path):
+    """∂L/∂q_i = s Σ_j α_ij (g_i·v_j − g_i·y_i) k_j, in loops."""
+    found = gradients(machine=Machine(), widths=[8], texts=2, tokens=5, seed=0)
+    torch.manual_seed(0)
+    layer = SelfAttention(SelfAttentionClassifierConfig(width=8, heads=1), 0).double()
+    states = torch.randn(2, 5, 8, dtype=torch.float64)
+    above = torch.randn_like(states) / 8**0.5
+    for way, scale in ((DIVIDED, 8**-0.5), (UNDIVIDED, 1.0)):
+        lengths = []
+        for x, g in zip(states, above, strict=True):
+            q, k, v = (getattr(layer, name)(x).detach() for name in ("query", "key", "value"))
+            for i in range(5):
+                e = [float(torch.exp(scale * q[i] @ k[j])) for j in range(5)]
+                a = [one / sum(e) for one in e]
+                y = sum(a[j] * v[j] for j in range(5))
+                lengths.append(float((scale * sum(a[j] * (g[i] @ (v[j] - y)) * k[j] for j in range(5))).norm()))
+        assert found[way]["8"]["gradient"] == pytest.approx(np.mean(lengths), abs=1e-6)

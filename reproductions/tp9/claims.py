@@ -1,5 +1,6 @@
 """The exercises of TP 9 as claims: what helps, and what depth does."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -11,9 +12,10 @@ from reproductions.frame.claims import Bound, Claim, Published, disagreement
 from reproductions.frame.finished import Finished
 from reproductions.frame.page import published
 from reproductions.frame.statistics import difference, mean_of
-from reproductions.tp9.grid import BLOCKS, DROPOUTS, Model, plain
+from reproductions.tp9.grid import BLOCKS, DROPOUTS, SCALED_WIDTHS, Model, plain
 from reproductions.tp9.order_claims import order_claims
 from reproductions.tp9.runs import Runs
+from reproductions.tp9.scaling import DIVIDED, UNDIVIDED
 
 SHALLOW = 6
 """Layers up to which every run of both blocks trains."""
@@ -26,7 +28,43 @@ def claims(cells: Finished) -> list[Claim]:
     """None about what was not run."""
     runs = Runs(cells)
     targets = published("tp9")["targets"]
-    return [*_targets(runs, targets), *_exercises(runs), *_depth(runs), *order_claims(cells)]
+    return [*_targets(runs, targets), *_exercises(runs), *_depth(runs), *order_claims(cells), *_scaling(cells)]
+
+
+ALIKE, UNLIKE = 1.5, 2.0
+"""Factors of a gradient: less is alike, more is not. Fixed before anything of it was measured."""
+
+
+def _scaling(cells: Finished) -> Iterator[Claim]:
+    """Division by √d. We expect that it keeps the gradient at the queries alike, and that without it widths differ."""
+    few, many = SCALED_WIDTHS[0], SCALED_WIDTHS[-1]
+    ratio = {}
+    for way in (DIVIDED, UNDIVIDED):
+        levels = [cells.array(f"{way}.{width}.gradient", "seed", step="scaling") for width in (few, many)]
+        if levels[0].size < 2:
+            return
+        ratio[way] = np.log(levels[1] / levels[0])
+    what = f"at initialisation, the gradient at a query of width {many:,} over that of width {few}"
+    yield Claim(
+        id="scaling-divided",
+        text=f"scores divided by √d: {what} is within a factor of {ALIKE} (shown: ln of the ratio)",
+        estimate=mean_of(ratio[DIVIDED]),
+        bound=Bound.within(-math.log(ALIKE), math.log(ALIKE)),
+        published=_SCALING,
+    )
+    yield Claim(
+        id="scaling-undivided",
+        text=f"scores not divided: {what} differs by more than a factor of {UNLIKE:g} (shown: |ln| of the ratio)",
+        estimate=mean_of(np.abs(ratio[UNDIVIDED])),
+        bound=Bound.above(math.log(UNLIKE)),
+        note=f"the gradient is {math.exp(float(ratio[UNDIVIDED].mean())):.1f} times as large at the larger width",
+        published=_SCALING,
+    )
+
+
+_SCALING = Published(
+    "the factor keeps gradients of the same magnitude whatever the dimension", "the practical, on d^−½"
+)
 
 
 def _targets(runs: Runs, aims: Any) -> Iterator[Claim]:

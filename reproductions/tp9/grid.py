@@ -20,6 +20,8 @@ SHUFFLES = 2
 BASELINES = ("mean", "attention-pooling", "query-pooling", "bilstm-attention")
 BLOCKS = {"base": "tp9-base", "residual": "tp9-residual"}
 SCALES = (1.0, 0.3, 0.1)
+SCALED_WIDTHS = (16, 64, 256, 1024)
+"""Of a head at initialisation, with and without division by √d."""
 REVIEWS = 1000  # whose words tell how long the vectors are
 
 LEARNING_RATES = dict.fromkeys(("mean", "attention-pooling", "query-pooling"), (3e-2, 3e-3))
@@ -123,11 +125,19 @@ def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
         **first,
         "tfidf": Cell("reproductions.tp9.measure:tfidf", limits, {"step": "tfidf"}),
         "vectors": Cell("reproductions.tp9.measure:vectors", {"reviews": REVIEWS}, {"step": "vectors"}),
+        **_scaling(settings.seeds),
     }
     if set(first) <= set(done):
         cells |= finals(size, choices(size, done), scales(size, done), settings.seeds)
         cells |= orders(size, choices(size, done), scales(size, done), settings.seeds)
     return cells
+
+
+def _scaling(seeds: Sequence[int]) -> dict[str, Cell]:
+    """What √d is for: nothing is trained."""
+    told = {"widths": list(SCALED_WIDTHS), "texts": 16, "tokens": 64}
+    function = "reproductions.tp9.scaling:gradients"
+    return {f"scaling-seed{n}": Cell(function, {**told, "seed": n}, {"step": "scaling", "seed": n}) for n in seeds}
 
 
 def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:

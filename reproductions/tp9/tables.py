@@ -14,10 +14,11 @@ from reproductions.frame.finished import Finished, Measured
 from reproductions.frame.page import Table, published
 from reproductions.frame.statistics import mean_of
 from reproductions.tp9.diagnosis import READINGS, losses
-from reproductions.tp9.grid import BLOCKS, SCALES, Model, plain
+from reproductions.tp9.grid import BLOCKS, SCALED_WIDTHS, SCALES, Model, plain
 from reproductions.tp9.order_claims import NAMES as CORPORA
 from reproductions.tp9.order_claims import POSITIONS, Orders
 from reproductions.tp9.runs import NAMES, Runs, at_best
+from reproductions.tp9.scaling import DIVIDED, UNDIVIDED
 
 
 def tables(cells: Finished) -> list[Table]:
@@ -29,8 +30,26 @@ def tables(cells: Finished) -> list[Table]:
         *_order(cells),
         *_steps(runs),
         *_diagnosis(runs),
+        *_scaling(cells),
         _search(runs),
     ]
+
+
+def _scaling(cells: Finished) -> Iterator[Table]:
+    rows = []
+    for way, said in ((DIVIDED, "divided by √d"), (UNDIVIDED, "as they are")):
+        for width in SCALED_WIDTHS:
+            row: dict[str, Any] = {"scores": said, "width": width}
+            for name, column in (("gradient", "gradient at a query"), ("entropy", "H of the weights / log n")):
+                values = cells.array(f"{way}.{width}.{name}", "seed", step="scaling")
+                row[column] = str(mean_of(values)) if values.size else None
+            rows.append(row)
+    note = (
+        "One head as it is drawn, standard normal vectors, 64 tokens; the gradient that comes from above is the same "
+        "at all widths. Mean ± sd over seeds."
+    )
+    if cells.of(step="scaling"):
+        yield Table("scaling", "The gradient at the queries by width, nothing trained", pd.DataFrame(rows), note)
 
 
 def _anchors(runs: Runs) -> Table:
