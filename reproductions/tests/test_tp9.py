@@ -55,7 +55,7 @@ def test_the_whole_way(data, tmp_path, tiny):
     folder = outcome.write(settings.out)
     assert "Do not quote these numbers" in (folder / "README.md").read_text()
     document = json.loads((folder / "results.json").read_text())
-    assert document["provenance"]["cells"] == len(grid.models(TINY)) * 2 + len(grid.searches(TINY, 0)) + 2
+    assert document["provenance"]["cells"] == (len(grid.models(TINY)) + 1) * 2 + len(grid.searches(TINY, 0)) + 2
     assert not settings.scratch.exists()
     # The cells are there, so the page is made again from them, the same to the letter.
     assert STUDY.measure(settings) == 0

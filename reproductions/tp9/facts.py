@@ -5,14 +5,17 @@ from itertools import product
 from statistics import mean
 from typing import Any
 
+import numpy as np
+
 from reproductions.frame.claims import FAILS, HOLDS, Bound, Claim, counted
 from reproductions.frame.finished import Finished
 from reproductions.tp9.claims import DEEP, deepest
 from reproductions.tp9.diagnosis import READINGS, losses
-from reproductions.tp9.grid import BLOCKS, Model, plain
+from reproductions.tp9.grid import BLOCKS, SCALED_WIDTHS, Model, plain
 from reproductions.tp9.order_claims import Orders
 from reproductions.tp9.position_map import analytic_position_similarity, position_similarity
 from reproductions.tp9.runs import Runs
+from reproductions.tp9.scaling import DIVIDED, UNDIVIDED
 
 _WIDTH, _LENGTH = 100, 500
 _CHANCE = 0.55  # below this a model has learnt nothing on two balanced classes
@@ -23,6 +26,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     some = runs.cells.of(step="final")[0].result
     of_positions = [claim for id, claim in claims.items() if id.startswith("positions-")]
     return {
+        "scaled": _scaled(cells),
         "size": runs.size,
         "texts": some["texts"],
         "positions_exact": max(position_check().values()) < 1e-10,
@@ -130,3 +134,15 @@ def _drops(runs: Runs) -> dict[str, tuple[float, float]]:
         if gaps:
             drops[embeddings] = (min(gaps), max(gaps))
     return drops
+
+
+def _scaled(cells: Finished) -> dict[str, float]:
+    """By what factor the gradient at the queries changes from the smallest to the largest width, over seeds."""
+    few, many = SCALED_WIDTHS[0], SCALED_WIDTHS[-1]
+    if not cells.of(step="scaling"):
+        return {}
+    out: dict[str, float] = {"few": few, "many": many}
+    for way in (DIVIDED, UNDIVIDED):
+        small, large = (cells.array(f"{way}.{width}.gradient", "seed", step="scaling") for width in (few, many))
+        out[way] = float(np.exp(np.log(large / small).mean()))
+    return out
