@@ -139,8 +139,12 @@ class EdgeStream(ResidualStream):
             yield from self._through_heads(event.site, inner, gathered)
 
     def _through_heads(
-        self, site: Site, rate: Float[Tensor, "batch head query dim"], gathered: list[Tensor | None]
+        self, site: Site, rate: Float[Tensor, "_ _ _ _"], gathered: list[Tensor | None]
     ) -> Iterator[tuple[StreamReader, Float[Tensor, "text writer"]]]:
+        """Through the heads of one site, at whose outputs the rate is [batch head query dim].
+
+        Names of axes would be those of all sites: a generator is checked while the function runs that reads it.
+        """
         call = self.calls[site]
         tensors = call.query, call.scores.key, call.grouped_value
         rates = attention_gradient(call, rate)
