@@ -13,9 +13,11 @@ from types import CodeType
 
 import pytest
 import torch
+import torchmetrics
 
 import lorgnette
 from lorgnette import kernels
+from lorgnette.lens.base import Lens
 from lorgnette.types import Json
 
 SOURCES = {path: path.read_text(encoding="utf-8") for path in Path(lorgnette.__file__).parent.rglob("*.py")}
@@ -107,3 +109,13 @@ def test_what_is_faster_stands_in_for_something():
             assert issubclass(quick, slow)
             assert kernels.made_for(slow, torch.device("cuda")) is quick
             assert kernels.made_for(slow, torch.device("cpu")) is slow
+
+
+def test_the_contract_of_a_lens_stays_small():
+    """Beside what torchmetrics has. What a single lens needs belongs to that lens, or to a part."""
+    beside = set(dir(torchmetrics.Metric))
+    public = {name: value for name, value in vars(Lens).items() if name[0] != "_" and name not in beside}
+    methods = {name for name, value in public.items() if inspect.isroutine(value) or isinstance(value, property)}
+    assert len(methods) <= 14, sorted(methods)
+    attributes = {name for name in {*public, *Lens.__annotations__} - methods - beside if name[0] != "_"}
+    assert len(attributes - {"name", "summary", "signals"}) <= 3, sorted(attributes)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers as hf
+import xarray as xr
 from tiny import BERT, examples, subject, tiny_model
 
 import lorgnette as lo
@@ -170,6 +171,21 @@ def test_watching_batches_gives_what_look_gives(name):
         if looked.data[variable].dtype.kind == "f":
             a, b = looked.data[variable].values, mine.data[variable].values
             torch.testing.assert_close(torch.tensor(a), torch.tensor(b), rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["weights", "geometry"])
+def test_watching_keeps_the_numbers_of_texts_that_look_keeps(name):
+    watched, texts = subject("bert"), examples((5, 9, 3, 7))
+    lens = lo.lens.get(name)
+    for some in (texts[:2], texts[2:]):
+        batch = watched.encode(some)
+        with lo.watch(watched, lens, batch=batch, keep="texts"), torch.no_grad():
+            watched.run(batch, output_hidden_states=True, return_dict=True)
+    assert lens.text_numbers is None  # until the result is made
+    lens.compute()
+    looked = lo.look(watched, texts, name, progress=False, keep="texts")
+    xr.testing.assert_allclose(lens.text_numbers, looked.text_numbers[name], rtol=1e-9)
+    assert lens.text_numbers.sizes["text"] == 4
 
 
 def test_a_batch_from_tensors_has_the_kinds_that_the_tokenizer_knows():

@@ -94,6 +94,30 @@ class Waiting(Part[T]):
         self._take(items)
 
 
+class OncePerBatch(Part[object], Generic[T]):
+    """What a lens makes of a batch once, for all its calls: gold trees, say.
+
+    self.begun = OncePerBatch(self, self._begin)    # in `allocate`
+    self.begun(batch)                               # in `update`: calls `_begin` for the first call of the batch
+    """
+
+    def __init__(self, lens: "Lens", make: "Callable[[Batch], T]") -> None:
+        super().__init__(lens)
+        self._make = make
+        self._made: tuple[Batch, T] | None = None
+
+    def __call__(self, batch: "Batch") -> T:
+        if self._made is None or self._made[0] is not batch:
+            self._made = batch, self._make(batch)
+        return self._made[1]
+
+    def commit(self) -> None:
+        """Forget the batch."""
+        self._made = None
+
+    discard = commit
+
+
 def alike(items: Iterable[T], kind_of: Callable[[T], Hashable]) -> Iterable[list[T]]:
     """Items in groups of one kind, in the order in which the kinds come."""
     groups: dict[Hashable, list[T]] = {}

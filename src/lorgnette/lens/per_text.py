@@ -1,7 +1,7 @@
 """Each text's own numbers, as states that merge: what `look(…, keep="texts")` keeps beside the means."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -45,6 +45,8 @@ class PerText(Part["_Given"]):
         self.held: list[_Given] = []
         self.moments: list[Moments] = []
         self.batch: Batch | None = None
+        self.named: Callable[[xr.Dataset], xr.Dataset] | None = None
+        """How a lens names these numbers in the way of its result, if not as its moments do."""
         lens.state(IDS, torch.zeros(0, dtype=torch.uint8), "cat", in_place=False)
 
     def join(self, moments: "Moments", shape: Sequence[int]) -> None:
@@ -130,7 +132,8 @@ class PerText(Part["_Given"]):
         if not out:  # a lens whose numbers are no means over texts
             return xr.Dataset()
         data = xr.Dataset(out).sortby(axes.TEXT)  # variables that share an axis with other labels get missing cells
-        return data.assign({str(name): data[name].fillna(0.0) for name in data if str(name).endswith("_weight")})
+        data = data.assign({str(name): data[name].fillna(0.0) for name in data if str(name).endswith("_weight")})
+        return data if self.named is None else self.named(data)
 
 
 def _state(moments: "Moments") -> str:

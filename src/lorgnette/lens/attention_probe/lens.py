@@ -24,6 +24,7 @@ from lorgnette.lens.attention_probe.probe import (
 )
 from lorgnette.lens.attention_probe.sentences import SampledSentence, SentenceSample
 from lorgnette.lens.base import Lens
+from lorgnette.lens.parts import OncePerBatch
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import error_of_terms
 from lorgnette.statistics.hashing import text_key
@@ -91,19 +92,18 @@ class AttentionProbe(Lens):
             self.place = {word: number for number, word in enumerate(words)}
             self.table = np.concatenate([table, np.zeros_like(table[:1])])  # the last: a word without a vector
         self.features = tuple(FEATURES) if vectors is not None else ("attention",)
-        self.batch: Batch | None = None
         self.matrices: dict[Site, tuple[Tensor, Tensor]] = {}
 
     def allocate(self, subject: Subject) -> None:
         self.parsing: tuple[Site, ...] = sites_between_words(self.sites, subject)
+        self.begun: OncePerBatch[None] = OncePerBatch(self, self._begin)
         self.sentences: SentenceSample = SentenceSample(self, len(self.parsing) * self.heads, self.texts)
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site not in self.parsing:
             return
-        if batch is not self.batch:
-            self.batch, self.trees, self.matrices = batch, GoldTrees.of(batch), {}
+        self.begun(batch)
         weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
         words = self.trees.visible.shape[1]
         between, _ = between_words(weights, batch.source.word, words)
@@ -114,6 +114,9 @@ class AttentionProbe(Lens):
         # A site may have fewer heads than another; those that are not there give nothing.
         padding = (0, 0, 0, 0, 0, self.heads - weights.shape[1])
         self.matrices[site] = (pad(between.cpu(), padding), pad(special.cpu(), padding))
+
+    def _begin(self, batch: Batch) -> None:
+        self.trees, self.matrices = GoldTrees.of(batch), {}
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Keep the sentences of this batch, now that all layers have been seen."""
@@ -129,7 +132,7 @@ class AttentionProbe(Lens):
             chosen.append(SampledSentence(late, between[:, words][:, :, words], special[:, :, words], sentence, rows))
         if chosen:
             self.sentences.add(keys, chosen)
-        self.batch, self.matrices = None, {}
+        self.matrices = {}
 
     def _vector(self, word: str) -> int:
         """The row of a word's vector: as written, else in lower case, else the last, which is zero."""

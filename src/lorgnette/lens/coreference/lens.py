@@ -14,6 +14,7 @@ from lorgnette.attending.words import between_words
 from lorgnette.constraints import Share
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
+from lorgnette.lens.parts import OncePerBatch
 from lorgnette.lens.relations.lens import PARTS, best_cell, in_parts
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
@@ -22,7 +23,6 @@ from lorgnette.syntax.gold_trees import sites_between_words
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.coreference import KINDS, mentions_of, subjects_of
 from lorgnette.texts.example import Example
-from lorgnette.types import ModelOutput
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,10 +84,10 @@ class Coreference(Lens):
     def __init__(self, development: Share = 0.5) -> None:
         super().__init__()
         self.development = development
-        self.batch: Batch | None = None
 
     def allocate(self, subject: Subject) -> None:
         self.parsing = sites_between_words(self.sites, subject)
+        self.begun: OncePerBatch[None] = OncePerBatch(self, self._begin)
         by_kind = {axes.KIND: ALL_KINDS, axes.PART: PARTS}
         by_rule = {axes.BASELINE: RULES, **by_kind}
         self.of_heads: Moments = Moments(self, "accuracy", {axes.CANDIDATES: CANDIDATES, **by_kind})
@@ -100,8 +100,7 @@ class Coreference(Lens):
         site = call.site
         if site not in self.parsing:
             return
-        if batch is not self.batch:
-            self._begin(batch)
+        self.begun(batch)
         weights = call.weights.to(torch.promote_types(call.query.dtype, torch.float32))
         attention = between_words(weights, batch.source.word, self.visible.shape[1])[0].cpu()
         if self.tasks:
@@ -124,7 +123,6 @@ class Coreference(Lens):
 
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; rules and counts are taken in here, once."""
-        self.batch = batch
         size = max(len(words) for words in batch.source.words)
         self.visible: Tensor = (batch.source.word.cpu()[..., None] == torch.arange(size)).any(1)
         self.tasks: dict[int, _Tasks] = {}
@@ -144,10 +142,6 @@ class Coreference(Lens):
             )
             self.of_rule: Tensor = self.weights[:, None] * known[..., None, None]  # [text rule kind part]
             self.of_rules.add(None, list(self.tasks), baseline_accuracy=(rules, self.of_rule))
-
-    def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Let go of the batch."""
-        self.batch = None
 
     def compute(self) -> Result:
         """`accuracy` by head, candidates, kind and part; `baseline_accuracy` by rule, kind and part."""

@@ -105,6 +105,14 @@ class Edges(EdgeAttribution):
             self, "exact", {axes.EDGE: list(range(self.strongest + self.drawn))}, at="corpus"
         )
         self.sums("resampled", 2, DRAWS, self.strongest + self.drawn)
+        if self.per_text is not None:
+            self.per_text.named = self._of_chosen
+
+    def _of_chosen(self, texts: xr.Dataset) -> xr.Dataset:
+        return texts if self.attributed is None else _only_named(texts, self._chosen_names())
+
+    def _chosen_names(self) -> list[str]:
+        return [self._named(edge) for edge, _, _ in self.chosen]
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """For the edges that were chosen: a pass for every writer, and the layers from the reader on for every edge."""
@@ -146,11 +154,9 @@ class Edges(EdgeAttribution):
         if not self.exact or self.attributed is None:
             return super().compute()
         variables: dict[str, xr.DataArray] = {str(n): array for n, array in self.attributed.data.data_vars.items()}
-        names = [self._named(edge) for edge, _, _ in self.chosen]
+        names = self._chosen_names()
         for name, array in self.of_edges.arrays().items():
             variables[name] = _only_named(array, names)
-        if self.text_numbers is not None:
-            self.text_numbers = _only_named(self.text_numbers, names)
         variables["estimated"] = _along(axes.EDGE, names, [value for _, _, value in self.chosen])
         variables["chosen"] = _along(axes.EDGE, names, [how for _, how, _ in self.chosen])
         variables |= self._alike(variables)

@@ -18,6 +18,7 @@ from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.errors import UserError
 from lorgnette.lens.base import Lens
+from lorgnette.lens.parts import OncePerBatch
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.hash_sample import Column, HashSample
@@ -32,6 +33,9 @@ from lorgnette.types import ModelOutput
 MEASURES = ("weights", "norms")
 
 # Ids of bert-base-uncased that a vocabulary must share for BERT's ranks to mean anything.
+_Readings = dict[str, dict[int, Float[Tensor, "2 text key"]]]
+"""Of each stack and layer: the mean weight that each key receives, and the norm of its transformed value."""
+
 _BERT_IDS = {101: "[CLS]", 102: "[SEP]", 1010: ",", 1012: ".", 1996: "the", 2003: "is"}
 
 
@@ -65,8 +69,6 @@ class Frequency(Lens):
         super().__init__()
         self.source, self.specials, self.size = ranks, specials, size
         self.ranks = self._open(ranks, language)
-        self.batch: Batch | None = None
-        self.readings: dict[str, dict[int, Float[Tensor, "2 text key"]]] = {}
 
     @staticmethod
     def _open(ranks: "str | FrequencyRanks[Any]", language: str) -> "FrequencyRanks[Any] | None":
@@ -83,6 +85,7 @@ class Frequency(Lens):
     def allocate(self, subject: Subject) -> None:
         if self.source == "bert":
             _refuse_other_vocabulary(subject)
+        self.readings: OncePerBatch[_Readings] = OncePerBatch(self, _no_readings)
         self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
         self.stacks: list[str] = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
         self.layers: int = 1 + max(site.layer for site in self.sites)
@@ -99,13 +102,13 @@ class Frequency(Lens):
         site = call.site
         if site.name not in self.stacks:
             return
-        if batch is not self.batch:
-            self.batch, self.readings = batch, {}
         norms = transformed_norms_of(call, self.projections[site])
         queries = batch.queries(site).mask
         (rows,) = self.measured(call, batch)
         mean = rows["received"].mean(1) / _query_counts(call, queries).clamp(min=1)
-        self.readings.setdefault(site.name, {})[site.layer] = torch.stack([mean.double(), norms.mean(1).double()])
+        self.readings(batch).setdefault(site.name, {})[site.layer] = torch.stack(
+            [mean.double(), norms.mean(1).double()]
+        )
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
         """Add occurrences of this batch to the samples, after the last layer."""
@@ -113,12 +116,11 @@ class Frequency(Lens):
             if tokens is not None:
                 ids = tokens.ids[tokens.mask].to(self.pieces.device)
                 self.pieces[side] += torch.bincount(ids, minlength=self.pieces.shape[1])
-        for stack, layers in self.readings.items():
+        for stack, layers in self.readings(batch).items():
             site = next(site for site in self.sites if site.name == stack)
             read = torch.stack([each.to(self.pieces.device) for each in layers.values()]).cpu()  # once, for all layers
             measured = dict(zip(layers, read, strict=True))
             self._draw(site, batch.keys(site), measured, [example.id for example in batch.examples])
-        self.batch, self.readings = None, {}
 
     def _draw(self, site: Site, tokens: Tokens, layers: dict[int, Float[Tensor, "2 text key"]], ids: list[str]) -> None:
         text, position = self._counting(tokens).nonzero(as_tuple=True)
@@ -212,6 +214,10 @@ def rank_correlation(rank: Tensor, value: Tensor, text: Tensor) -> tuple[float, 
         return missing, missing, missing, missing, 0, 0
     rho, error, texts = correlation
     return rho, error, *Estimate(rho, error, texts).correlation_interval, texts, len(rank)
+
+
+def _no_readings(batch: Batch) -> _Readings:
+    return {}
 
 
 def _query_counts(call: Call, queries: Tensor) -> Tensor:

@@ -150,6 +150,8 @@ class Geometry(CentredLens):
         if self.centred:
             self.centred_clouds: Clouds = Clouds(self, at_sites, VECTORS, shapes.dim, "centred", covariances=False)
             self.centred_clouds.widths |= self.heads_clouds.widths
+        if self.per_text is not None:
+            self.per_text.named = self._named_as_in_the_result
         self.depth: int = max(number for number, _ in shapes.states.values())
         self.width: int = shapes.width
         if self.words:
@@ -313,8 +315,6 @@ class Geometry(CentredLens):
         result.data.attrs |= {"specials": self.specials, "least_occurrences": self.least}
         if self.note is not None:
             result.data.attrs["note"] = self.note
-        if self.text_numbers is not None:
-            self.text_numbers = self._named_as_in_the_result(self.text_numbers)
         return result
 
     def _apart(self, stacks: list[str]) -> dict[str, xr.Variable]:

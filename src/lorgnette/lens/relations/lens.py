@@ -1,6 +1,6 @@
 """Which heads track which dependency relations; baseline: the best fixed offset."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +15,7 @@ from lorgnette.constraints import Share
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments, statistics
 from lorgnette.lens.pairs import MOST_CELLS
+from lorgnette.lens.parts import OncePerBatch
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
 from lorgnette.statistics.hash_sample import NameSet
@@ -80,10 +81,6 @@ class Relations(Lens):
         if call.site in self.parsing:
             self.found.add(call, batch)
 
-    def finish(self, batch: Batch, outputs: object) -> None:
-        """Free the trees of the batch."""
-        self.found.batch = None
-
     def compute(self) -> Result:
         """`accuracy` by head, relation, way and part; `offset_accuracy` by relation, offset and part."""
         return self.found.result()
@@ -95,9 +92,16 @@ class FoundPairs:
     members: Float[Tensor, "batch word relation"]
     trees: GoldTrees
 
-    def __init__(self, lens: Lens, relations: tuple[str, ...], development: float) -> None:
-        self.lens, self.relations, self.development = lens, relations, development
-        self.batch: Batch | None = None
+    def __init__(
+        self,
+        lens: Lens,
+        relations: tuple[str, ...],
+        development: float,
+        read: Callable[[Example], Example] | None = None,
+    ) -> None:
+        """`read`: what stands in for an example, so that a text without a tree has no words, say."""
+        self.lens, self.relations, self.development, self.read = lens, relations, development, read
+        self.begun: OncePerBatch[None] = OncePerBatch(lens, self._begin)
         by_way = {axes.RELATION: relations, axes.WAY: WAYS, axes.PART: PARTS}
         by_offset: dict[str, Sequence[str | int]] = {axes.RELATION: relations, axes.OFFSET: OFFSETS, axes.PART: PARTS}
         self.of_heads: Moments = Moments(lens, "accuracy", by_way)
@@ -113,8 +117,7 @@ class FoundPairs:
         self, call: Call, batch: Batch
     ) -> tuple[Int[Tensor, "batch head word"], Float[Tensor, "batch head relation way"]]:
         """Add the shares of pairs that each head finds; return where its rows peak, and the shares of each text."""
-        if batch is not self.batch:
-            self.begin(batch)
+        self.begun(batch)
         attention, words = word_attention(call, batch, self.trees), self.trees.visible[:, None]
         rows = peaks(attention, words)
         shares = self.by_relation(relation_hits(rows, peaks(attention.mT, words), self.trees.governor))
@@ -134,13 +137,9 @@ class FoundPairs:
         shares = hits.mT.double() @ self.members[:, None] / self.counts.clamp(min=1)[:, None, None]
         return shares.mT
 
-    def begin(self, batch: Batch, examples: Sequence[Example] | None = None) -> None:
-        """Prepare the gold trees that all layers of a batch share; add offsets and counts once for each batch.
-
-        `examples` stand in for those of the batch: a text without a tree has no words, say.
-        """
-        self.batch = batch
-        batch = batch if examples is None else replace(batch, examples=tuple(examples))
+    def _begin(self, batch: Batch) -> None:
+        """Prepare the gold trees that all layers of a batch share; add offsets and counts once for each batch."""
+        batch = batch if self.read is None else replace(batch, examples=tuple(map(self.read, batch.examples)))
         self.trees = GoldTrees.of(batch)
         self.skipped.add(sorted(self.trees.broken))
         self.members = membership(self.trees.relations, self.relations, self.trees.visible.shape[1])

@@ -113,7 +113,7 @@ class Roles(CentredLens):
     def allocate(self, subject: Subject) -> None:
         self.parsing: tuple[Site, ...] = parsed_sites(self.sites)
         if self.parsing:
-            self.found: FoundPairs = FoundPairs(self, self.relations, self.development)
+            self.found: FoundPairs = FoundPairs(self, self.relations, self.development, words_with_trees)
             by_way = {axes.RELATION: self.relations, axes.WAY: PARSED, axes.PART: PARTS}
             self.of_parser: Moments = Moments(self, [over_control(name) for name in CONTROLS], by_way)
             self.sums("rerun", 2)  # texts and tokens
@@ -149,8 +149,6 @@ class Roles(CentredLens):
     def _add_pairs(self, call: Call, batch: Batch) -> None:
         """The head as a parser, and how often other words peak at the same goals."""
         found = self.found
-        if batch is not found.batch:
-            found.begin(batch, [e if e.heads is not None else without_words(e) for e in batch.examples])
         rows, shares = found.add(call, batch)
         visible = call.scores.visible_keys().any(1, keepdim=True).float()
         between = between_words(visible, batch.source.word, found.trees.visible.shape[1])[0][:, 0].cpu() > 0
@@ -179,8 +177,6 @@ class Roles(CentredLens):
                 self.subject.run(shuffled, return_dict=True)
             lengths = batch.lengths + (0 if batch.target is None else batch.target.lengths)
             self.rerun += torch.tensor([len(batch), int(lengths.sum())]).to(self.rerun)
-        if self.parsing:
-            self.found.batch = None
 
     def parse_control(self, call: Call, batch: Batch) -> None:
         """What the head finds in the shuffled text, whose words keep their trees."""
@@ -352,6 +348,8 @@ def _repeats(
     return [pairs & words & visible for pairs in both]
 
 
-def without_words(example: Example) -> Example:
-    """A text without a tree: it has no words to be parsed."""
+def words_with_trees(example: Example) -> Example:
+    """The example; without a tree, it has no words to be parsed."""
+    if example.heads is not None:
+        return example
     return replace(example, words=(), heads=(), relations=(), tags={}, rationale=None)

@@ -15,6 +15,7 @@ from lorgnette.constraints import Interval, OneOf, Seed
 from lorgnette.lens.base import Lens
 from lorgnette.lens.moments import Moments
 from lorgnette.lens.pairs import Pairs
+from lorgnette.lens.parts import OncePerBatch
 from lorgnette.results import Result
 from lorgnette.statistics.hash_sample import NameSet
 from lorgnette.statistics.hashing import text_key
@@ -79,10 +80,10 @@ class Trees(Lens):
         super().__init__()
         self.scores, self.root, self.draws, self.seed = scores, root, draws, seed
         self.relations = UNIVERSAL + (SUBTYPES if subtypes else ())
-        self.batch: Batch | None = None
 
     def allocate(self, subject: Subject) -> None:
         self.parsing: tuple[Site, ...] = sites_between_words(self.sites, subject)
+        self.begun: OncePerBatch[None] = OncePerBatch(self, self._begin)
         self.edges: EdgeScores = EdgeScores(subject, self.scores)
         self.of_heads, self.of_layers = _Shares(self, WAYS, "head"), _Shares(self, WAYS, "layer")
         self.pairs: Pairs = Pairs(self.of_heads.scores, "uas", {axes.WAY: "to_head"})
@@ -95,8 +96,7 @@ class Trees(Lens):
         site = call.site
         if site not in self.parsing:
             return
-        if batch is not self.batch:
-            self._begin(batch)
+        self.begun(batch)
         if self.scores != "relevance":
             self._take(site, *self.edges(call, batch, self.trees))
 
@@ -117,7 +117,7 @@ class Trees(Lens):
 
     def _begin(self, batch: Batch) -> None:
         """What all layers of a batch share; baselines and counts are taken in here, once."""
-        self.batch, self.trees = batch, GoldTrees.of(batch)
+        self.trees = GoldTrees.of(batch)
         members = membership(self.trees.relations, self.relations, self.trees.visible.shape[1]).numpy()
         sentences = self.trees.sentences()
         rooted = [s for s in sentences if s.root is not None]
@@ -157,11 +157,10 @@ class Trees(Lens):
         return np.stack([shares for shares, _ in ways], 1), ways[0][1]
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
-        """Relevance is known only now; let go of the batch."""
+        """Relevance is known only now."""
         if self.scores == "relevance":
             for site, heads, layer in self.edges.of_batch(batch, self.parsing, self.trees.visible.shape[1]):
                 self._take(site, heads, layer)
-        self.batch = None
 
     def compute(self) -> Result:
         """`uas` and its kin by head and way, `layer_…` for the mean over heads, `baseline_…`; `recall` by relation."""
