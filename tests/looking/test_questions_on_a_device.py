@@ -36,7 +36,91 @@ def _aligned(subject: Subject) -> pd.DataFrame:
     return lo.align(subject, EXAMPLES[:3], EXAMPLES[3:], progress=False).to_dataframe()
 
 
+def _numbers(arrays: dict[str, Any]) -> pd.DataFrame:
+    """Arrays one below another, by name."""
+    values = {
+        name: (array.detach().cpu().double().numpy() if isinstance(array, torch.Tensor) else np.asarray(array)).ravel()
+        for name, array in arrays.items()
+    }
+    names = [name for name, flat in values.items() for _ in flat]
+    return pd.DataFrame({"what": names, "value": np.concatenate(list(values.values())).astype(float)})
+
+
+def _tensors(subject: Subject) -> dict[str, torch.Tensor]:
+    inputs = dict(subject.encode([TEXT, "good dog"]).inputs)
+    return {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
+
+
+def _attended(subject: Subject) -> pd.DataFrame:
+    with torch.no_grad():
+        seen = lo.attention(subject, **_tensors(subject))
+        last = lo.attention(subject, **_tensors(subject), layers=[2], heads=[1, 3], rows=[0], parts=["weights"])
+    return _numbers({name: seen[name] for name in seen} | {f"{name} of a row": last[name] for name in last})
+
+
+def _changed(subject: Subject) -> pd.DataFrame:
+    inputs = _tensors(subject)
+    flipped = {**inputs, "input_ids": inputs["input_ids"].flip(0), "attention_mask": inputs["attention_mask"].flip(0)}
+    other = lo.attention(subject, parts=["context"], **flipped)
+    effects = {
+        "without": lo.effect(subject, inputs, without=["1.2", "2.1"]),
+        "scaled": lo.effect(subject, inputs, scaled={"1.2": 0.5}),
+        "patched": lo.effect(subject, inputs, patched=(other, ["1.2"]), positions=[0, 1]),
+    }
+    slopes = {
+        "slopes": lo.gradient_effects(subject, inputs).values,
+        "slopes to another": lo.gradient_effects(subject, inputs, from_=other).values,
+    }
+    logits = {name: effect.logits for name, effect in effects.items()}
+    return _numbers(logits | {f"{name} KL": effect.divergence for name, effect in effects.items()} | slopes)
+
+
+def _from_a_cache(subject: Subject) -> pd.DataFrame:
+    ids = subject.encode([TEXT]).inputs["input_ids"]
+    with torch.no_grad():
+        begun = subject.model(input_ids=ids[:, :-2], use_cache=True).past_key_values
+    inputs = {"input_ids": ids[:, -2:], "past_key_values": begun, "attention_mask": torch.ones_like(ids)}
+    with torch.no_grad():
+        seen = lo.attention(subject, **inputs, parts=["weights"])["weights"]
+    return _numbers({"weights": seen, "without": lo.effect(subject, inputs, without=["1.2"]).logits})
+
+
+def _watched(subject: Subject) -> pd.DataFrame:
+    lens, inputs = lo.lens.get("weights"), _tensors(subject)
+    with lo.watch(subject, lens, batch=lo.batch(inputs, subject.tokenizer)), torch.no_grad():
+        subject.model(**inputs)
+    entropy = lens.compute().data["entropy_normalised"].values
+    return _numbers({"entropy": entropy})
+
+
+def _generated(subject: Subject) -> pd.DataFrame:
+    trace = subject.trace(TEXT, generate=3)
+    ids = trace.batch.source.ids if trace.batch.target is None else trace.batch.target.ids
+    return _numbers({"ids": ids, "weights": trace["weights"]})
+
+
+BARE: dict[str, Callable[[Subject], pd.DataFrame]] = {
+    "attention": _attended, "effects": _changed, "watch": _watched, "generated": _generated,
+    "logit lens": lambda subject: lo.logit_lens(subject, TEXT).to_dataframe(),
+}  # fmt: skip
+OTHER_EXPLANATIONS = (
+    "attnlrp", "ah", "decompx", "voita2019", "voita2021", "gradient_x_input", "integrated_gradients", "attention",
+    "rollout", "attention_flow", "norm_rollout", "globenc", "alti", "value_zeroing",
+)  # fmt: skip
+ENCODERS_ONLY = ("globenc",)
+"""It needs the norm behind attention."""
+
 QUESTIONS: dict[str, Question] = {
+    **{f"{name}, of a language model": (gpt2, ask) for name, ask in BARE.items()},
+    "attention, of a classifier": (classifier, _attended),
+    "effects, of a classifier": (classifier, _changed),
+    "a cache": (gpt2, _from_a_cache),
+    **{f"{method}, of a class": (classifier, _explained(method, TEXT, "good dog")) for method in OTHER_EXPLANATIONS},
+    **{
+        f"{method}, of a word": (gpt2, _explained(method, TEXT, "dog"))
+        for method in OTHER_EXPLANATIONS
+        if method not in ENCODERS_ONLY
+    },
     "sources": (gpt2, lambda subject: lo.sources(subject, PROMPTS[0]).to_dataframe()),
     "sources, generated": (
         gpt2,
@@ -95,6 +179,21 @@ def test_a_question_has_the_same_answer_on_a_gpu(name):
     expected, subject = ask(make(torch.float32)), make(torch.float32)
     subject.model.to("cuda")
     _same(ask(subject), expected, 1e-3 if name.startswith(("shap", "lime")) else 1e-4)
+
+
+def test_every_explanation_is_asked():
+    assert sorted({*EXPLANATIONS, *OTHER_EXPLANATIONS}) == sorted(lo.explanations())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: there is nothing to train on")
+def test_train_and_prune_run_on_a_gpu(tmp_path):
+    given: dict[str, Any] = {"limit": 96, "test_limit": 40, "epochs": 1, "batch_size": 16, "progress": False}
+    small = {"layers": 2, "width": 16, "heads": 4}
+    lo.train("tp9-residual-cls", "planted", tmp_path / "model", embeddings="random", overrides=small, **given)
+    pruned = lo.prune(str(tmp_path / "model"), "planted", tmp_path / "small", keep=0.5, onnx=False, **given)
+    assert 0 <= pruned.record["before"]["accuracy"] <= 1
+    assert 0 <= pruned.record["metrics"]["test"]["accuracy"] <= 1
+    assert pruned.record["parameters"]["after"] < pruned.record["parameters"]["before"]
 
 
 def test_a_tensor_made_on_the_wrong_device_is_found():
