@@ -5,7 +5,10 @@ from tiny import examples, tokenizer
 from tiny.architectures import model_of_type
 
 import lorgnette as lo
+from lorgnette.cli.trace import _about
 from lorgnette.errors import CaptureError
+from lorgnette.reporting.views.pack import pack
+from lorgnette.reporting.views.page import page_html
 
 HYBRIDS = [
     "jamba",
@@ -31,6 +34,18 @@ def test_everything_says_which_layers_have_attention(kind):
     assert said in result.provenance.notes
     assert result.data["entropy_count"].sel(layer=1).max() == 0  # layers have the numbers of the model
     assert result.data["entropy_count"].sel(layer=2).min() > 0
+
+
+def test_a_trace_and_its_page_say_it_too():
+    subject = lo.Subject(model_of_type("lfm2"), tokenizer("gpt2"), name="lfm2")
+    said, trace = "attention in 1 of the 2 decoder layers: 2", subject.trace("w5 w6 w7")
+    document = pack(trace)
+    assert document["attending"] == said
+    assert f'<p class="lv-foot">{said}</p>' in page_html(document)
+    assert next(_about(trace, "decoder")) == said
+    whole = pack(lo.Subject(model_of_type("llama"), tokenizer("gpt2")).trace("w5 w6 w7"))
+    assert whole["attending"] is None
+    assert "attention in" not in page_html(whole)
 
 
 def test_where_every_layer_has_attention_nothing_is_said():

@@ -327,6 +327,7 @@ def _document(trace: "Trace", weights: "xr.DataArray", stack: str, pieces: bool)
         "effect": None if trace.effect is None else trace.effect.to_dict(trace.subject.labels),
         "stack": stack,
         "stacks": list(trace.stacks),
+        "attending": trace.subject.attending,
         "unit": "piece" if pieces else "word",
         **chosen,
         "queries": weights["query_text"].values.tolist(),
@@ -344,7 +345,9 @@ def _lists(weights: "xr.DataArray") -> list[object]:
 
 
 def _about(trace: "Trace", stack: str) -> Iterator[str]:
-    """What the model says, and which of its stacks is shown."""
+    """Which layers have attention, what the model says, and which of its stacks is shown."""
+    if trace.subject.attending is not None:
+        yield trace.subject.attending
     if trace.probabilities is not None:
         yield ", ".join(f"{label} {p:.3f}" for label, p in trace.probabilities.items())
     if trace.example.target is not None:

@@ -17,6 +17,7 @@ from torch import nn
 
 from lorgnette.models.anatomy import Anatomy
 from lorgnette.models.interface import NAME, PACKED
+from lorgnette.models.private import attention_name, name_attention, names_attention
 from lorgnette.types import PretrainedConfig
 
 _LOCK = threading.RLock()
@@ -96,7 +97,7 @@ def _takes_packed(forward: Callable[..., object]) -> bool:
 def _configs(modules: Iterable[nn.Module]) -> list[PretrainedConfig]:
     """The configs, of a model with these modules, that name an attention function."""
     configs = {id(c): c for c in (getattr(m, "config", None) for m in modules) if c is not None}
-    return [config for config in configs.values() if hasattr(config, "_attn_implementation_internal")]
+    return [config for config in configs.values() if names_attention(config)]
 
 
 @contextmanager
@@ -133,11 +134,11 @@ class _Meanwhile(str):
 def _named(name: str) -> Callable[[PretrainedConfig], Callable[[], None]]:
     def put(config: PretrainedConfig) -> Callable[[], None]:
         meanwhile = _Meanwhile(name)
-        meanwhile.before = config._attn_implementation_internal
-        config._attn_implementation_internal = meanwhile
+        meanwhile.before = attention_name(config)
+        name_attention(config, meanwhile)
 
         def restore() -> None:
-            config._attn_implementation_internal = meanwhile.before
+            name_attention(config, meanwhile.before)
 
         return restore
 

@@ -19,7 +19,8 @@ class Seat {
     this.title = element("h2", {});
     this.root = element("section", { "aria-label": "Views" });
     this.cut = element("p", { class: "live-cut", hidden: "" }, "The text is too long for the model and was truncated.");
-    this.part = element("article", { hidden: "" }, this.title, this.cut, this.root);
+    this.layers = element("p", { class: "live-cut", hidden: "" }); // which have attention, if not all
+    this.part = element("article", { hidden: "" }, this.title, this.layers, this.cut, this.root);
     by("shown").append(this.part);
     this.viewer = null;
     this.version = 0; // answers that come after a newer wish are let go
@@ -73,6 +74,8 @@ class Seat {
   async show(doc) {
     this.title.textContent = shortName(this.model);
     this.cut.hidden = !doc.cut;
+    this.layers.hidden = !doc.attending;
+    this.layers.textContent = doc.attending ?? "";
     this.page.offer(this.classes);
     if (!this.viewer) {
       const state = { ...this.page.start, ...this.page.shared(), off: [] };

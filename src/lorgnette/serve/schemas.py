@@ -254,6 +254,9 @@ class Document(Strict):
     pair: str | None
     target: str | None
     cut: bool = Field(description="Whether the text was truncated to the model's maximum length.")
+    attending: str | None = Field(
+        None, description="Which layers have attention, if not all have; numbers are the model's own."
+    )
     generates: bool = Field(description="Whether the model can continue a text: `generate` is for such models only.")
     layered: bool = Field(description="Whether each layer can be asked for its prediction: `/api/layers`.")
     predicts: bool = Field(description="Whether its prediction can be followed: `/api/paths`.")

@@ -26,6 +26,7 @@ from lorgnette.models.discovery.proofs import proved
 from lorgnette.models.discovery.stacks import DiscoveredStack, Place, stacks_of, unchanged
 from lorgnette.models.families.table import drift, record_of
 from lorgnette.models.linear import TOLERANCE
+from lorgnette.models.private import attention_name
 from lorgnette.models.proof import proof_of
 from lorgnette.models.quantised import unrounded
 from lorgnette.models.switching import eager, evaluating, switched
@@ -131,7 +132,7 @@ def _mixers(
 
 def _why_other(base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, watched: Tensor, size: float) -> str:
     """Why capturing a model's attention changes its output: the implementation that it runs may have a fault."""
-    own = getattr(base.config, "_attn_implementation", None)
+    own = attention_name(base.config)
     if own != "eager":
         try:
             with torch.no_grad(), evaluating(base), eager(base):

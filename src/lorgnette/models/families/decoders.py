@@ -6,6 +6,7 @@ from dataclasses import replace
 from torch import nn
 
 from lorgnette.models.families.record import Cut, Family, FeedForwardLayout, Positions, Stack, fused, separate
+from lorgnette.models.private import attention_name
 from lorgnette.models.shims import bloom, falcon, gpt_neo, gptj
 from lorgnette.types import PretrainedConfig
 
@@ -181,7 +182,7 @@ def _falcon_groups(config: PretrainedConfig) -> int:
 
 
 def _twice(config: PretrainedConfig) -> str | None:
-    if config.alibi and config._attn_implementation == "eager":
+    if config.alibi and attention_name(config) == "eager":
         return "transformers' eager attention adds its slopes (alibi) twice; load it with attn_implementation='sdpa'"
     return None
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import transformers
 from transformers import AutoConfig
-from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from lorgnette.attending import Site
 from lorgnette.models.families import PRUNED, prunable_types
 from lorgnette.models.families.layers import layers_of
 from lorgnette.models.families.reading import HeadsKept
+from lorgnette.models.private import known_models, record_as
 from lorgnette.models.pruned.slicing import slice_heads
 from lorgnette.models.pruned.units import Units, skip_layers, slice_units
 from lorgnette.types import PretrainedConfig, PreTrainedModel
@@ -78,7 +78,7 @@ def pruned_class(base: Any) -> type[PreTrainedModel]:
     made = type(f"Pruned{base.__name__}", (base,), body)
     globals()[made.__name__] = made
     # A model that becomes one of this class was never made as one, which is when transformers notes what it can record.
-    _CAN_RECORD_REGISTRY[str(made)] = getattr(base, "_can_record_outputs", None)
+    record_as(made, base)
     return made
 
 
@@ -87,7 +87,7 @@ def register_models(config: Any, base: Any) -> None:
     """Register a family's pruned models with the Auto classes of transformers."""
     for name in AUTO:
         auto = getattr(transformers, name)
-        known = auto._model_mapping.get(base, ())  # its keys() would import every family there is
+        known = known_models(auto, base)
         for each in known if isinstance(known, tuple) else (known,):
             auto.register(config, pruned_class(each), exist_ok=True)
 

@@ -57,6 +57,7 @@ def pack(
         "pair": example.pair,
         "target": example.target,
         "cut": trace.is_cut,
+        "attending": trace.subject.attending,
         "generated": None if trace.generated is None else trace.generated.to_dict(),
         "prediction": prediction(trace),
         "stacks": stacks,

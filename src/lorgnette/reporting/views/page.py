@@ -42,6 +42,8 @@ def page_html(document: Json, *, title: str | None = None, notebook: bool = Fals
     if document.get("generated") is not None:
         said = document["generated"]["text"]
         text = f"{escape(document['text'].removesuffix(said))}<mark>{escape(said)}</mark>"
+    told = document.get("attending")
+    layers = "" if told is None else f'<p class="lv-foot">{escape(told)}</p>\n'
     keys = " · ".join(f"<kbd>{escape(key)}</kbd> {escape(what)}" for key, what in _KEYS)
     foot = "" if notebook else f'<p class="lv-foot">{keys}</p>\n'
     return (
@@ -51,7 +53,7 @@ def page_html(document: Json, *, title: str | None = None, notebook: bool = Fals
         f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
         f'<title>{escape(name)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
         f"<body{' class=lv-notebook' if notebook else ''}>\n<main>\n<h1>{escape(name)}</h1>\n"
-        f'<p class="lv-text">{text}</p>\n<section id="viewer" aria-label="Views"></section>\n{foot}'
+        f'<p class="lv-text">{text}</p>\n{layers}<section id="viewer" aria-label="Views"></section>\n{foot}'
         "<noscript>The views are drawn by a script; this browser runs none.</noscript>\n</main>\n"
         f'<script type="application/json" id="packed">{inline_json(document)}</script>\n'
         f'<script type="module">{script}</script>\n</body>\n</html>\n'
