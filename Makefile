@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
-.PHONY: help demo test fuzz lint bench clean canary chromium docs notebooks bench-gpu test-gpu release-check
+.PHONY: help demo test fuzz lint bench clean canary chromium docs notebooks bench-gpu test-gpu release-check parity
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make notebooks          run all notebooks of docs/notebooks"
 	@echo "make release-check      build wheel and sdist, install and try them in a fresh environment"
 	@echo "make canary [ONLY=...]  docs/models.md against the newest transformers, in a fresh environment"
+	@echo "make parity             against TransformerLens, kvpress and lxt, in an environment of their own"
 	@echo "make clean              remove caches and out/ (not .venv)"
 
 demo: $(INSTALLED)
@@ -47,6 +48,10 @@ chromium:
 # Half an hour on two cores; ONLY="bert llama" for some models. Fails if a model is less exact than the table says.
 canary:
 	@$(PYTHON) scripts/canary.py $(ONLY)
+
+# Some minutes, most of them for installing. A comparison that is skipped fails.
+parity:
+	@$(PYTHON) scripts/parity.py
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks $(ONLY)

@@ -5,6 +5,8 @@
 2. Install the wheel into a fresh environment, core only: `check`, `look`, `trace` and `report` work on a tiny model;
    a command that needs an extra names it in one line; the core brings no more than it should.
 3. Add the extra `demo`, and run the demo.
+
+`make parity` compares the numbers with those of other tools; run it before a release too.
 """
 
 import gzip
