@@ -21,6 +21,7 @@ from jaxtyping import Float
 from lorgnette import axes
 from lorgnette.attending import Site
 from lorgnette.figures.doubt import extreme, significantly_above
+from lorgnette.lens.alignment.linking import error_difference
 from lorgnette.lens.cones.formulas import separation
 from lorgnette.lens.cones.outcome import lowest_q
 from lorgnette.lens.frequency.lens import rank_correlation
@@ -34,12 +35,15 @@ from lorgnette.lens.rationales.lens import pairs_tested
 from lorgnette.lens.relations.report import findings as relations_findings
 from lorgnette.lens.removal.lens import RANDOM, p_against_random, p_of_pairs
 from lorgnette.lens.roles.parsing import corrected, held_out_p
+from lorgnette.lens.sources.lens import pairs_of_signals
 from lorgnette.reporting.compare import adjusted
 from lorgnette.results import Result
 from lorgnette.results.provenance import Provenance
 from lorgnette.statistics.bleu import bleu, difference
 from lorgnette.statistics.bootstrap import bootstrap_mean_interval
 from lorgnette.statistics.estimate import LEVEL, Estimate, false_discovery, paired_error, share_interval
+from lorgnette.statistics.perplexity import Likelihoods
+from lorgnette.statistics.perplexity import difference as perplexity_difference
 from lorgnette.statistics.rank_agreement import advantages, correlations, ranked, spearman_draws
 from lorgnette.syntax.relations import WAYS
 
@@ -123,6 +127,43 @@ def _welch(draw: np.random.Generator, texts: int) -> bool:
 def _compared_heads(draw: np.random.Generator, texts: int) -> bool:
     p = over_texts(around_zero(draw, texts, *HEADS), axes.LAYER, axes.HEAD).p
     return bool((adjusted(p) < LEVEL).any())
+
+
+def _many_cells(draw: np.random.Generator, texts: int) -> bool:
+    """Every edge between heads, pair of heads, or head: values of mean zero, corrected together."""
+    return bool((false_discovery(over_texts(around_zero(draw, texts, 30, 30), axes.LAYER, axes.HEAD).p) < LEVEL).any())
+
+
+def _sources_signals(draw: np.random.Generator, prompts: int) -> bool:
+    """Five signals that agree with deletion equally well."""
+    values = alike(draw, prompts, 5)
+    apart = over_texts(values[:, :, None] - values[:, None], axes.MEASURE, axes.METHOD_B)
+    return bool((pairs_of_signals(apart) < LEVEL).any())
+
+
+def _sources_heads(draw: np.random.Generator, prompts: int) -> bool:
+    """Twelve heads that rank the five parts of each prompt at random."""
+    ranks = draw.permuted(np.broadcast_to(np.arange(5.0), (prompts, 13, 5)), axis=-1) - 2
+    rho = (ranks[:, 1:] * ranks[:, :1]).sum(-1) / 10
+    return bool((false_discovery(over_texts(rho, axes.HEAD).p_above) < LEVEL).any())
+
+
+def _aligned(draw: np.random.Generator, texts: int) -> bool:
+    """Two linkers that find as many of the gold links of each text, texts being easy or hard."""
+    wanted = draw.integers(3, 20, size=texts)
+    easy = draw.beta(4, 2, size=texts)
+    hits = [draw.binomial(wanted, easy) for _ in range(2)]
+    counts = [np.stack([found, found, wanted, wanted], 1).astype(float) for found in hits]
+    return bool(error_difference(*counts).p < LEVEL)
+
+
+def _perplexity(draw: np.random.Generator, texts: int) -> bool:
+    """Two language models that predict equally well, on texts of other lengths that are easy or hard."""
+    tokens = draw.integers(5, 60, size=texts)
+    easy = 3 + 0.8 * draw.normal(size=texts)
+    models = [Likelihoods(tokens * (easy + 0.3 * draw.normal(size=texts)), tokens) for _ in range(2)]
+    low, high = perplexity_difference(*models)[1]
+    return not low <= 0 <= high
 
 
 def _importance(draw: np.random.Generator, texts: int) -> bool:
@@ -333,12 +374,14 @@ def _bleu(draw: np.random.Generator, texts: int) -> bool:
 
 
 NULLS = (
-    Null("mean over texts (t)", "effects, patching", _one_mean),
-    Null("the same, skewed texts", "effects, patching", _one_skewed_mean, (10, 50, 500)),
+    Null("mean over texts (t)", "effects, patching, stream", _one_mean),
+    Null("mean over seeds (t)", "gating", _one_mean, (3, 5, 10), "seeds"),
+    Null("the same, skewed texts", "effects, patching", _one_skewed_mean, (10, 20, 50, 500)),
     Null("mean over texts, one-sided", "synthetic, roles", _one_sided),
     Null("paired means over tokens", "compare", _paired_ratio),
     Null("independent runs (Welch)", "compare", _welch),
     Null("12 heads of two runs", "compare", _compared_heads),
+    Null("900 cells, two-sided", "edges, composition, context, logitlens", _many_cells),
     Null("270 heads that change nothing", "importance", _importance),
     Null("heads above a bound", "sinks, norms, relevance, trees", _above_a_bound),
     Null("heads above their control", "roles", _roles, (5, 10, 50)),
@@ -348,6 +391,9 @@ NULLS = (
     Null("most frequent of 3 equal kinds, 12 heads", "sinks", _kinds_of_sinks, (10, 50)),
     Null("best of 5 equal states, words in texts", "probes", _best_state, (10, 50, 200)),
     Null("lowest of 4 equal areas", "cones", _lowest_area, (10, 50), "texts a class"),
+    Null("5 equal signals of prompts", "sources", _sources_signals, of="prompts"),
+    Null("12 heads that rank parts at random", "sources", _sources_heads, (5, 10, 50), "prompts"),
+    Null("error rates of two linkers", "align", _aligned, (10, 50)),
     Null("8 equal explanations", "rationales", _explanations),
     Null("5 equal signals", "removal", _signals),
     Null("1 random signal and chance", "removal", partial(_chance, signals="a"), (8, 20, 100), "random sets"),
@@ -358,6 +404,7 @@ NULLS = (
     Null("rank correlation, tokens in texts", "frequency", _rank_correlation),
     Null("the nearer of two signals (bootstrap)", "agreement", _nearer_signal, (24, 72, 270), "heads"),
     Null("accuracy of two models (bootstrap)", "prune", _accuracy, (50, 500)),
+    Null("perplexity of two models (bootstrap)", "prune", _perplexity, (10, 20, 50)),
     Null("BLEU of two models (randomisation)", "prune, train", _bleu, (20, 100)),
 )
 

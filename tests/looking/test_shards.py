@@ -107,9 +107,10 @@ def test_all_lenses_in_rounds():
     one = lo.look(model, texts, "all", progress=False)
     merged = merged_in_rounds(model, texts, lambda: "all", of=2, rounds=3)
     assert_same(one, merged)
-    notes = one["weights"].provenance.notes
+    few, *notes = one["weights"].provenance.notes
+    assert few.startswith("3 texts: ")
     assert any(note.startswith("left out: ") for note in notes)
-    assert merged["weights"].provenance.notes == ("merged from 2 shards", *notes)
+    assert merged["weights"].provenance.notes == (few, "merged from 2 shards", *notes)
 
 
 def test_the_rounds_are_not_mixed(tmp_path):

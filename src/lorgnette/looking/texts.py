@@ -303,6 +303,10 @@ def text_count(corpus: object) -> int | None:
     return len(corpus) if isinstance(corpus, Sized) else getattr(corpus, "most", None)
 
 
+FEW = 50
+"""Texts below which the mean of skewed values is far from normal (docs/tests.md)."""
+
+
 def short_hash(about: Sequence[object]) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
@@ -346,7 +350,10 @@ class Counts:
         alone = [f"{self.untranslated} texts have no translation and are missing from decoder and cross-attention"]
         names = ", ".join(id for _, id in self.first_skipped)
         left_out = [f"{self.skipped} items of the corpus were skipped: {names}"]
-        said = ((empty, self.empty), (alone, self.untranslated), (left_out, self.skipped))
+        few = [f"{self.texts} texts: below {FEW}, t intervals and tests of uneven values are too sure"]
+        said = (
+            (empty, self.empty), (alone, self.untranslated), (left_out, self.skipped), (few, 1 < self.texts < FEW),
+        )  # fmt: skip
         return [note for notes, true in said for note in notes if true]
 
 

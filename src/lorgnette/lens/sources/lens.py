@@ -179,7 +179,7 @@ class SourceSignals(Lens):
         """Agreement with deletion of each signal and head, and a row for every part of every prompt."""
         parts = (self.of_signals, self.differences, self.of_prompts, self.of_heads)
         variables: dict[str, xr.DataArray] = {name: array for part in parts for name, array in part.arrays().items()}
-        q = _pairs_tested(Estimate.of(xr.Dataset(variables), "agreement_difference"))
+        q = pairs_of_signals(Estimate.of(xr.Dataset(variables), "agreement_difference"))
         heads = variables["head_agreement"].copy()
         p = Estimate.of(xr.Dataset(variables), "head_agreement").p_above
         for signal in SIGNALS:
@@ -231,7 +231,7 @@ def _known(values: Sequence[float | bool | None]) -> tuple[Float[Tensor, "1 valu
     return numbers, torch.tensor([[float(value is not None) for value in values]], dtype=torch.float64)
 
 
-def _pairs_tested(difference: Estimate) -> xr.DataArray:
+def pairs_of_signals(difference: Estimate) -> xr.DataArray:
     """p of every pair of signals, corrected over all pairs: whichever is best, it was chosen from all of them."""
     p = difference.p
     upper = np.triu(np.ones(p.shape, dtype=bool), 1)
