@@ -53,7 +53,13 @@ class CentredCall(Call):
         value = call.grouped_value
         constant = constant[:, : value.shape[-1]]
         by_group = constant.unflatten(0, (value.shape[1], -1))[:, 0]  # heads of a group share their values
-        super().__init__(call.site, call.scores, centred(value, by_group[:, None]), call.dropout, call._residual)
+        super().__init__(
+            call.site,
+            call.scores,
+            centred(value, by_group[:, None]),
+            call.dropout,
+            call.residual if call.has_residual else None,
+        )
         self.call, self.constant = call, constant
 
     @property

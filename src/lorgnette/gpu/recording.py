@@ -185,16 +185,14 @@ class Recording(CheckedPass):
         """Copy the batch into the memory that the graph reads."""
         if self.batch is None:
             taken = super().taken(batch)
-            self.bare = [dict(side.cache) for side in _sides(taken)]
+            self.bare = [side.known() for side in _sides(taken)]
             return taken
         for name, tensor in batch.inputs.items():
             self.batch.inputs[name].copy_(tensor, non_blocking=True)
         self.batch.examples = batch.examples
         for mine, new, bare in zip(_sides(self.batch), _sides(batch), self.bare, strict=True):
-            mine.cache = dict(bare)  # drop what was computed from the old tokens
-            mine.host, mine.text = new, new.text
-            for old, tensor in zip(_tensors(mine), _tensors(new), strict=True):
-                old.copy_(tensor, non_blocking=True)
+            mine.know(bare, only=True)  # drop what was computed from the old tokens
+            mine.overwrite(new)
         return self.batch
 
     def run(self) -> object:
@@ -202,11 +200,11 @@ class Recording(CheckedPass):
         assert self.batch is not None
         if self.graph is None:
             for side, bare in zip(_sides(self.batch), self.bare, strict=True):
-                side.cache = dict(bare)  # everything is computed in the graph
+                side.know(bare, only=True)  # everything is computed in the graph
             self._record(self.batch)
             self.held = [list(part.held) for part in self.parts]
             self.made = [
-                {name: value for name, value in side.cache.items() if name not in bare}
+                {name: value for name, value in side.known().items() if name not in bare}
                 for side, bare in zip(_sides(self.batch), self.bare, strict=True)
             ]
         assert self.graph is not None
@@ -215,7 +213,7 @@ class Recording(CheckedPass):
         for part, held in zip(self.parts, self.held, strict=True):
             part.held = list(held)
         for side, made in zip(_sides(self.batch), self.made, strict=True):
-            side.cache.update(made)
+            side.know(made)
         return self.outputs
 
     def _record(self, batch: Batch) -> None:
@@ -295,21 +293,16 @@ def _set_sync_mode(mode: int | str) -> None:
 
 def _attributes(lens: Lens) -> dict[str, tuple[int, int]]:
     """What a lens holds beside its states, as far as a replay would not change it: which objects, how long."""
-    changing = {*lens._defaults, "_computed", "_update_count", "_to_sync", "_should_unsync"}
+    changing = {*lens.states.names, "_computed", "_update_count", "_to_sync", "_should_unsync"}
     own = {name: value for name, value in vars(lens).items() if name not in changing}
     return {name: (id(value), len(value) if isinstance(value, list | dict | set) else 0) for name, value in own.items()}
 
 
 def shape_of(batch: Batch) -> object:
     """Equal for batches that one recording serves: shapes of all tensors, kinds of token, whether there is padding."""
-    sides = tuple((side.ids.shape, tuple(side.categories), "word" in side.cache) for side in _sides(batch))
+    sides = tuple((side.ids.shape, tuple(side.categories), "word" in side.known()) for side in _sides(batch))
     return batch.padded, sides, tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.inputs.items())
 
 
 def _sides(batch: Batch) -> list[Tokens]:
     return [side for side in (batch.source, batch.target) if side is not None]
-
-
-def _tensors(tokens: Tokens) -> list[Tensor]:
-    more = [tokens.cache["word"]] if "word" in tokens.cache else []
-    return [tokens.ids, tokens.mask, tokens.special, *tokens.categories.values(), *more]

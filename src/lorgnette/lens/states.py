@@ -50,6 +50,20 @@ class States:
     def __getitem__(self, name: str) -> Tensor:
         return getattr(self.lens, name)
 
+    @property
+    def used(self) -> bool:
+        """Whether the lens has seen anything since its start, as torchmetrics counts it."""
+        return self.lens._update_count > 0
+
+    def note_use(self) -> None:
+        """The lens has seen something, or has taken part in a merge."""
+        self.lens._update_count = max(self.lens._update_count, 1)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all states."""
+        return list(self.lens._defaults)
+
     def at_start(self) -> bool:
         """Whether nothing has been added yet."""
         starts = self.lens._defaults
@@ -67,7 +81,7 @@ class States:
         for name in self.lens._defaults:
             setattr(self.lens, name, tensors[name].to(self[name].device, copy=True))
         self.lens._computed = None
-        self.lens._update_count = max(self.lens._update_count, 1)
+        self.note_use()
 
     def snapshot(self) -> dict[str, Tensor]:
         """The states before a batch; only those that a batch changes in place are copied."""

@@ -101,7 +101,7 @@ def _refuse_same_ids(texts: Iterable[xr.Dataset]) -> None:
 def computed_of(lens: Lens) -> Result:
     """The result of one lens."""
     # A rank that got no batch has nothing of its own to add, but must take part.
-    lens._update_count = max(lens._update_count, 1)
+    lens.states.note_use()
     return lens.compute()
 
 

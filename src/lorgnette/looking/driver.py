@@ -100,7 +100,7 @@ class Driver:
         """Take what the lenses added into their states."""
         for lens in self.lenses:
             lens.states.commit()
-            lens._update_count = max(lens._update_count, 1)  # a lens that reads only tokens has seen the batch too
+            lens.states.note_use()  # a lens that reads only tokens has seen the batch too
 
 
 class _LookingOn(Tap):
@@ -135,7 +135,7 @@ def refuse_used(lens: Lens, subject: Subject) -> None:
         return
     if lens.subject.model is not subject.model:
         raise UserError(f"The lens {lens.name!r} has already been used with another model; create a new lens.")
-    if lens._update_count or not lens.states.at_start():
+    if lens.states.used or not lens.states.at_start():
         raise UserError(
             f"The lens {lens.name!r} already holds the numbers of other texts; create a new lens, or call its "
             "reset() first. To accumulate over several passes, use lo.watch, or merge_state of a second lens."

@@ -143,6 +143,25 @@ class Tokens:
             self.cache[name] = make()
         return self.cache[name]
 
+    def known(self) -> dict[Hashable, Any]:
+        """What has been derived from the tokens so far."""
+        return dict(self.cache)
+
+    def know(self, derived: Mapping[Hashable, Any], *, only: bool = False) -> None:
+        """Keep what was derived before; `only` that, and forget the rest."""
+        self.cache = {**({} if only else self.cache), **derived}
+
+    def tensors(self) -> list[Tensor]:
+        """What a batch with other texts has in its place, in one order: tokens of the same kinds have as many."""
+        word = [self.cache["word"]] if "word" in self.cache else []
+        return [self.ids, self.mask, self.special, *self.categories.values(), *word]
+
+    def overwrite(self, new: "Tokens") -> None:
+        """Put other texts into the memory of these tensors; `new` is on the CPU."""
+        self.host, self.text = new, new.text
+        for mine, theirs in zip(self.tensors(), new.tensors(), strict=True):
+            mine.copy_(theirs, non_blocking=True)
+
     @property
     def word(self) -> Int[Tensor, "batch token"]:
         """Index of the word that a piece belongs to; −1 for special tokens and padding."""

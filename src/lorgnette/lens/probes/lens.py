@@ -155,7 +155,8 @@ class Probes(Lens):
             setattr(both, name, getattr(self, name))
         both._sampled()
         both.states.take_in([self.states.tensors(), other.states.tensors()])
-        both.provenance, both._update_count = self.provenance, 1
+        both.provenance = self.provenance
+        both.states.note_use()
         return both
 
     def compute(self) -> Result:
