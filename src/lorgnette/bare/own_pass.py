@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -23,7 +22,7 @@ def one_pass(model: nn.Module, batch: Batch) -> Iterator[list[ModelOutput]]:
     """Collect the output of the one pass of this context; a second pass, or one on other texts, is refused."""
     outputs, begun, this = list[ModelOutput](), 0, object()
 
-    def before(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def before(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         nonlocal begun
         if this not in _WATCHING.get():
             return
@@ -49,7 +48,7 @@ def one_pass(model: nn.Module, batch: Batch) -> Iterator[list[ModelOutput]]:
             raise UserError(f"lo.watch is for one pass of the model; {len(outputs)} ran in its context.")
 
 
-def _given(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Mapping[str, object]:
+def _given(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> Mapping[str, object]:
     """The arguments of a pass by name."""
     try:
         return inspect.signature(module.forward).bind_partial(*arguments, **keywords).arguments

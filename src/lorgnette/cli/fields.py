@@ -23,7 +23,7 @@ Field = dataclasses.Field[Any]
 def unpacked(command: Callable[..., None]) -> Callable[..., None]:
     """A parameter that is a dataclass becomes its fields: each, with its annotation, is an option of the command."""
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    groups: dict[str, object] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
     options: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         group = groups.get(parameter.name)
@@ -138,7 +138,7 @@ def _flag(field: Field) -> str:
     return shown.names[0].partition("/")[0] if shown and shown.names else f"--{field.name.replace('_', '-')}"
 
 
-def _made(kind: Any, given: dict[str, Any]) -> object:
+def _made(kind: Any, given: dict[str, object]) -> object:
     """The dataclass of what was given; an error speaks of options, not of fields."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     try:

@@ -123,7 +123,7 @@ class SiteWeights:
     def __deepcopy__(self, memo: dict[int, object]) -> "SiteWeights":
         return self  # a copied lens looks at the same model
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(None), ()  # a pickled one leaves it behind
 
     def residual(self, site: Site) -> bool:

@@ -234,7 +234,7 @@ def _tangent(written: "_Written", mixed: list[Mixed], thread: int) -> tuple[Call
     """Hooks that let a module's own gradient be, and keep what goes into it and comes out."""
     given: list[Tensor] = []
 
-    def before(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def before(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> Any:
         if threading.get_ident() != thread:
             return None
         written.outside += 1
@@ -245,7 +245,7 @@ def _tangent(written: "_Written", mixed: list[Mixed], thread: int) -> tuple[Call
         swapped = [own if each is states else each for each in arguments]
         return tuple(swapped), {name: own if each is states else each for name, each in keywords.items()}
 
-    def after(module: nn.Module, arguments: object, output: Any) -> None:
+    def after(module: nn.Module, arguments: object, output: object) -> None:
         if threading.get_ident() == thread:
             written.outside -= 1
             mixed.append(Mixed(given.pop(), states_of(output)))

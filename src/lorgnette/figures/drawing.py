@@ -107,7 +107,7 @@ def drawings(
         small = {**theme("black", size=LETTERS), "background": "white", "point": {"size": 14}, "circle": {"size": 14}}
         spec, config = fitted_to(spec, small, known_width(width), lambda *given: _size(_roomy(*given)))
         config["text"] = {**config["text"], "fontSize": LETTERS}
-    options: dict[str, Any] = {"config": config, "vl_version": _version(), "allowed_base_urls": []}
+    options: dict[str, object] = {"config": config, "vl_version": _version(), "allowed_base_urls": []}
     out: dict[str, bytes] = {}
     for name in formats:
         if name == "svg":

@@ -171,8 +171,8 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
 
     def result(
         self,
-        variables: Mapping[str, Any],
-        coordinates: Mapping[str, Any] | None = None,
+        variables: Mapping[str, object],
+        coordinates: Mapping[str, object] | None = None,
         descriptions: Mapping[str, str] | None = None,
     ) -> Result:
         """Make a result of arrays, with the provenance of this lens; `descriptions` say what variables are, by name."""
@@ -240,7 +240,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
     def _reduce_states(self, incoming_state: Mapping[str, Tensor]) -> None:
         self.states.take_in([self.states.tensors(), incoming_state])
 
-    def sync(self, *arguments: Any, **keywords: Any) -> None:
+    def sync(self, *arguments: object, **keywords: object) -> None:
         self.states.commit()
         super().sync(*arguments, **keywords)
 
@@ -256,7 +256,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
         """Results are made of copies of the states on the CPU. The numbers of each text are taken on the way."""
 
         @wraps(compute)
-        def with_texts(*arguments: Any, **keywords: Any) -> Any:
+        def with_texts(*arguments: object, **keywords: object) -> Any:
             if self.per_text is not None:
                 self.text_numbers = self.per_text.arrays()
             return compute(*arguments, **keywords)
@@ -264,7 +264,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
         inner = super()._wrap_compute(with_texts)
 
         @wraps(compute)
-        def on_the_cpu(*arguments: Any, **keywords: Any) -> Any:
+        def on_the_cpu(*arguments: object, **keywords: object) -> Any:
             self.states.commit()
             kept = {name: self.states[name] for name in self.states.on_device}
             self.states.move("cpu")
@@ -300,5 +300,5 @@ class _Model:
     def __deepcopy__(self, memo: dict[int, object]) -> "_Model":
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(None), ()

@@ -39,7 +39,7 @@ def names_attention(config: object) -> bool:
     return hasattr(config, ATTENTION)
 
 
-def known_models(auto: Any, config: type) -> Any:
+def known_models(auto: object, config: type) -> Any:
     """The model classes that an Auto class has for a config; its keys() would import every family there is."""
     return getattr(auto, MAPPING).get(config, ())
 

@@ -36,7 +36,7 @@ _OVERRIDES: dict[tuple[str, int], _Override] = {}
 
 
 @contextmanager
-def _overridden(kind: str, holders: Iterable[Any], change: Callable[[Any], Callable[[], None]]) -> Iterator[None]:
+def _overridden(kind: str, holders: Iterable[object], change: Callable[[Any], Callable[[], None]]) -> Iterator[None]:
     """Change each holder for its first user, and restore it after its last."""
     keys: list[tuple[str, int]] = []
     try:

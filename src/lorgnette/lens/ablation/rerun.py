@@ -41,7 +41,7 @@ class Rerun:
         pairs = {(attention.site.stack, attention.site.layer, id(attention.layer)) for attention in self.order}
         self.shared: bool = len({layer for _, _, layer in pairs}) < len(pairs)
         caches = hasattr(subject.model.config, "use_cache")
-        self.options: dict[str, Any] = {"return_dict": True, **({"use_cache": False} if caches else {})}
+        self.options: dict[str, object] = {"return_dict": True, **({"use_cache": False} if caches else {})}
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -121,12 +121,12 @@ class _OneSite:
         return Arrival(self.current)
 
 
-def _replayed(layer: nn.Module, output: Any) -> Any:
+def _replayed(layer: nn.Module, output: object) -> Any:
     """Make a layer return this output instead of running; the returned function undoes it."""
     return run_as(layer, lambda *arguments, **keywords: output)
 
 
-def _copied(output: Any, texts: int, copies: int) -> Any:
+def _copied(output: object, texts: int, copies: int) -> Any:
     def copied(tensor: Tensor) -> Tensor:
         # What has no batch axis (a position bias shared by all texts) stays one.
         return tensor.repeat(copies, *(1,) * (tensor.dim() - 1)) if tensor.dim() and len(tensor) == texts else tensor
@@ -140,7 +140,7 @@ def _by_text(output: Tensor | tuple[Tensor | None, ...], texts: int) -> bool:
     return state is not None and len(state) == texts
 
 
-def _mapped(output: Any, function: Any) -> Any:
+def _mapped(output: object, function: Any) -> Any:
     if isinstance(output, Tensor):
         return function(output)
     return tuple(_mapped(part, function) for part in output) if isinstance(output, tuple) else output

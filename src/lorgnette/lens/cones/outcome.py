@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ class _ConeTable:
     """Named arrays that are filled in step by step; floats start as NaN, counts as 0, texts as ""."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
-        self.coordinates: dict[str, list[Any]] = {
+        self.coordinates: dict[str, list[object]] = {
             axes.DIRECTION: list(classes),
             axes.DIRECTION_B: list(classes),
             axes.LABEL: list(classes),

@@ -135,7 +135,7 @@ def explored(model: nn.Module) -> Iterator[Pass]:
     recorded = Pass()
     explorer = _Explorer(model, recorded)
 
-    def before(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, Any]) -> None:
+    def before(module: nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> None:
         recorded.called.add(id(module))
         states = arguments[0] if arguments else keywords.get("hidden_states")
         if isinstance(states, Tensor) and states.is_floating_point():
@@ -144,7 +144,7 @@ def explored(model: nn.Module) -> Iterator[Pass]:
             explorer.crossing.add(id(module))
 
     def after(kind: str) -> Any:
-        def note(module: nn.Module, arguments: tuple[object, ...], output: Any) -> None:
+        def note(module: nn.Module, arguments: tuple[object, ...], output: object) -> None:
             if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
                 recorded.events.append(Ran(module, kind, in_a_row(arguments[0]), in_a_row(output)))
 

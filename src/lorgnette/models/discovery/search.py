@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -211,7 +210,7 @@ def _other_ids(ids: Int[Tensor, " batch"], stands_for: list[int]) -> Int[Tensor,
 
 
 def _output(base: PreTrainedModel, given: dict[str, Tensor], how: str) -> Tensor:
-    options: dict[str, Any] = {"use_cache": False} if hasattr(base.config, "use_cache") else {}
+    options: dict[str, object] = {"use_cache": False} if hasattr(base.config, "use_cache") else {}
     try:
         output = base(**given, **options, return_dict=True)
     except CaptureError:

@@ -41,7 +41,7 @@ TABLES = ("kept_heads", "kept_units", "kept_layers")
 def pruned_config(base: Any) -> Any:
     """The config class of a family's pruned models: its own, and which heads are left."""
 
-    def __post_init__(self: Any, **keywords: Any) -> None:
+    def __post_init__(self: Any, **keywords: object) -> None:
         base.__post_init__(self, **keywords)
         own: Any = type(self)
         register_models(own, base)  # when the first such config is read: the model files are slow to import
@@ -83,7 +83,7 @@ def pruned_class(base: Any) -> type[PreTrainedModel]:
 
 
 @cache
-def register_models(config: Any, base: Any) -> None:
+def register_models(config: object, base: Any) -> None:
     """Register a family's pruned models with the Auto classes of transformers."""
     for name in AUTO:
         auto = getattr(transformers, name)
