@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers as hf
+from tiny.architectures import model_of_type
 from tiny.eager import first_states, own_weights
 from tiny.models import peaked
 from tiny.pictures import EXACT, REFUSED, UNSEEN, picture_model
@@ -169,6 +170,12 @@ def test_layers_that_attend_to_a_picture_are_left_out_without_one():
         alone = lo.attention(whole.subject, **words)
     assert "cross.2.weights" in whole.names()
     assert alone.stacks == ("decoder",)
+
+
+@pytest.mark.parametrize(("kind", "own"), [("vilt", "Vilt"), ("layoutlmv3", "LayoutLMv3Self"), ("lxmert", "Lxmert")])
+def test_nobody_is_asked_for_a_picture_that_would_be_refused_too(kind, own):
+    with pytest.raises(lo.CaptureError, match=rf"does not go through .* \(a softmax of its own: {own}\w*Attention"):
+        lo.Subject(model_of_type(kind))
 
 
 @pytest.mark.parametrize("kind", ["blip", "blip-2", "clip"])

@@ -15,9 +15,20 @@ SPEECH = {
     **{name: WHISPER[name] for name in WHISPER if name not in ("num_mel_bins", "max_source_positions")},
     "input_feat_per_channel": 8, "conv_channels": 16, "max_source_positions": 60,
 }  # fmt: skip
-TRANSCRIBERS = ("whisper", "speech2text")
+TRANSCRIBERS = ("whisper", "speech2text", "vision-encoder-decoder")
+"""Those with a decoder of texts."""
 SOUND = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (5, 2), "num_conv_pos_embeddings": 4,
          "num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 2}  # fmt: skip
+
+
+
+def _captioner():
+    """A ViT whose picture a GPT-2 puts into words."""
+    words = hf.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=50)
+    config = hf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(hf.ViTConfig(**SIZE, **PICTURE), words)
+    config.decoder_start_token_id, config.pad_token_id = 1, 0
+    return config
+
 
 MODELS = {
     "vit": (lambda: hf.ViTModel(hf.ViTConfig(**SIZE, **PICTURE)), 10),
@@ -34,6 +45,7 @@ MODELS = {
     "wavlm-stable": (lambda: hf.WavLMModel(hf.WavLMConfig(**SIZE, **SOUND, do_stable_layer_norm=True)), 49),
     "whisper": (lambda: hf.WhisperModel(hf.WhisperConfig(**WHISPER)), 10),
     "speech2text": (lambda: hf.Speech2TextModel(hf.Speech2TextConfig(**SPEECH)), 5),
+    "vision-encoder-decoder": (lambda: hf.VisionEncoderDecoderModel(_captioner()), 10),
 }
 """A model of each, and how many tokens its encoder makes of the inputs below."""
 

@@ -179,6 +179,7 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
     name = main_input(model)
     if name == "pixel_values" and "input_ids" not in inspect.signature(model.forward).parameters:
         config = getattr(config, "vision_config", config)  # the tower of a pair, with a classifier on it
+    config = getattr(config, "encoder", config) if name == "pixel_values" else config  # of an encoder and a decoder
     if name == "pixel_values" and hasattr(config, "image_size"):
         size = config.image_size if isinstance(config.image_size, list | tuple) else (config.image_size,) * 2
         shape = (getattr(config, "num_channels", 3), *size)
@@ -193,8 +194,9 @@ def _sensed(model: PreTrainedModel) -> tuple[dict[str, Tensor], Bool[Tensor, "ba
     parameter = next(p for p in model.parameters() if p.is_floating_point() and not p.is_meta)
     noise = torch.randn(len(LENGTHS), *shape, generator=generator).to(parameter)
     given = {name: noise}
-    if getattr(config, "is_encoder_decoder", False):
-        ids = torch.randint(0, config.vocab_size, (len(LENGTHS), TARGET), generator=generator)
+    if getattr(model.config, "is_encoder_decoder", False):
+        words = getattr(model.config, "decoder", model.config).vocab_size
+        ids = torch.randint(0, words, (len(LENGTHS), TARGET), generator=generator)
         given["decoder_input_ids"] = ids.to(parameter.device)
     return given, torch.ones(len(LENGTHS), TARGET, dtype=torch.bool, device=parameter.device)
 

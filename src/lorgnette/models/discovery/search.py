@@ -58,6 +58,7 @@ def discovered(model: PreTrainedModel, inputs: Mapping[str, object] | None = Non
         with unrounded(model):
             recorded = _explore(model, base, given, real, blank)
             anatomy = replace(_anatomy(base, recorded, sees), sees=sees, stand_ins=blank.stand_ins)
+            _refuse_longer(base, recorded, anatomy, given)
             _prove(base, anatomy, given)
         _KNOWN[model] = house, anatomy
     return _KNOWN[model][1]
@@ -79,17 +80,33 @@ _ATTENDING = {"attention", "hybrid"}
 
 
 def _refuse_blind(model: PreTrainedModel, base: PreTrainedModel) -> None:
-    """Refuse a model of pictures that does not run without one, and say so."""
+    """Refuse a model of pictures that does not run without one, and say so; or that nothing could be captured of."""
     try:
         given, _ = small_batch(base)
         with torch.no_grad(), evaluating(model):
             _output(base, given, "without a picture")
     except CaptureError as error:
+        family = record_of(model.config)
+        own, through_us = _softmaxes(base, {} if family is None else family.stand_ins)
+        if own and not through_us:
+            raise drift(model, f"{NOT_THROUGH_US} (a softmax of its own: {', '.join(own)})") from error
         raise CaptureError(
             f"{type(model).__name__} sees pictures beside texts and does not run on texts alone. Show it an example: "
             "lo.attention(model, **inputs) or lo.Subject(model, inputs=inputs), where the inputs are what its "
             "processor made of a picture and a text."
         ) from error
+
+
+def _softmaxes(model: nn.Module, stand_ins: Mapping[str, object]) -> tuple[list[str], bool]:
+    """The classes of attention that take a softmax themselves, and whether any goes through the interface."""
+    own, through_us = [], bool(stand_ins)
+    for kind in {type(module) for module in model.modules()}:
+        if "Attention" in kind.__name__ and kind.__name__ not in stand_ins and "transformers" in kind.__module__:
+            source = inspect.getsource(kind).lower()
+            through_us |= "attention_interface" in source
+            if "softmax" in source and "attention_interface" not in source:
+                own.append(kind.__name__)
+    return sorted(own), through_us
 
 
 def _base(model: PreTrainedModel) -> PreTrainedModel:
@@ -110,7 +127,7 @@ def _explore(model: nn.Module, base: PreTrainedModel, given: dict[str, Tensor], 
         plain, watched = plain[real], watched[real]
     difference = unchanged(plain, watched)
     if not difference <= TOLERANCE.get(plain.dtype, 1e-4):
-        raise drift(model, _why_other(base, given, real, watched, difference))
+        raise drift(model, _why_other(base, given, real, watched, difference, blank.stand_ins))
     recorded.mixes = _mixes(model, base, given, real, blank)
     if recorded.mixes:
         recorded.mixers = _mixers(model, base, given, real, blank, recorded)
@@ -129,7 +146,14 @@ def _mixers(
     return () if _mixes(model, base, given, real, blank, without=found) else tuple(found)
 
 
-def _why_other(base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, watched: Tensor, size: float) -> str:
+def _why_other(
+    base: PreTrainedModel,
+    given: dict[str, Tensor],
+    real: Tensor,
+    watched: Tensor,
+    size: float,
+    stand_ins: Mapping[str, object],
+) -> str:
     """Why capturing a model's attention changes its output: the implementation that it runs may have a fault."""
     own = attention_name(base.config)
     if own != "eager":
@@ -145,7 +169,26 @@ def _why_other(base: PreTrainedModel, given: dict[str, Tensor], real: Tensor, wa
                     f"its {own} and its eager attention give outputs that differ by {size:.1e}, and only the eager one "
                     'can be captured: load it with attn_implementation="eager"'
                 )
+    others, _ = _softmaxes(base, stand_ins)
+    if others:
+        return f"some of {NOT_THROUGH_US} (a softmax of its own: {', '.join(others)})"
     return f"its attention is not softmax(scores) · value: capturing it changes the output by {size:.1e}"
+
+
+def _refuse_longer(base: PreTrainedModel, recorded: Pass, anatomy: Anatomy, given: dict[str, Tensor]) -> None:
+    """Refuse a model that puts a picture among the words by itself: nobody says which token is which (UDOP)."""
+    ids = given.get("input_ids")
+    answers = given.get("decoder_input_ids", ids)
+    read = {id(event.module): event.query.shape[2] for event in recorded.events if isinstance(event, Attended)}
+    for site in anatomy.sites if anatomy.sees else ():
+        texts = answers if site.site.stack == "decoder" else ids
+        width = read[id(site.module)]
+        if site.site.stack in ("encoder", "decoder") and texts is not None and texts.shape[1] != width:
+            raise drift(
+                base,
+                f"its {site.site.stack} reads {width} tokens where the texts have {texts.shape[1]}: it puts the picture "
+                "among the words by itself",
+            )
 
 
 def _prove(base: PreTrainedModel, anatomy: Anatomy, given: dict[str, Tensor]) -> None:
