@@ -27,9 +27,10 @@ from tiny.blocks import gguf_kernel  # noqa: E402
 from tiny.eager import own_weights  # noqa: E402
 from tiny.models import LLAMA, peaked  # noqa: E402
 from tiny.packed import PACKINGS  # noqa: E402
-from tiny.pictures import UNSEEN, picture_model, picture_types  # noqa: E402
+from tiny.pictures import HEADS, UNSEEN, headed_model, picture_model, picture_types  # noqa: E402
 from tiny.sensing import MODELS  # noqa: E402
 from tiny.sensing import made as noise_for  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES  # noqa: E402
 
 from lorgnette.bare.attention import attention  # noqa: E402
 from lorgnette.errors import UserError  # noqa: E402
@@ -73,7 +74,7 @@ def verified(kind: str) -> Verified:
 def pictured(kind: str) -> Verified:
     """The row of a model of pictures and text."""
     try:
-        model, inputs = picture_model(kind)
+        model, inputs = headed_model(kind) if kind in HEADS else picture_model(kind)
     except Exception as error:
         return Verified(kind, "not tried", why=f"no tiny model could be made ({_first(error)})")
     try:
@@ -88,8 +89,8 @@ def pictured(kind: str) -> Verified:
     lacks = _lacks(anatomy.sites)
     stacks = tuple(dict.fromkeys(site.name for site in subject.sites))
     return Verified(
-        kind, "exact", "run", lacks, stacks=stacks, eager=_equals_eager(subject, inputs, checks),
-        unseen=UNSEEN.get(kind, ""), hybrid=_attending(subject),
+        kind, "exact", "run", lacks, relevance=anatomy.knows("mixing") and unruled(model) is None, stacks=stacks,
+        eager=_equals_eager(subject, inputs, checks), unseen=UNSEEN.get(kind, ""), hybrid=_attending(subject),
     )  # fmt: skip
 
 
@@ -174,7 +175,7 @@ def _equals_eager(subject: Subject, inputs: dict[str, torch.Tensor], checks: lis
 
 SECTIONS = {
     "models": (text_types, verified),
-    "pictures": (picture_types, pictured),
+    "pictures": (lambda: (*picture_types(), *HEADS), pictured),
     "senses": (lambda: tuple(MODELS), sensed),
     "quantised": (lambda: tuple(PACKINGS), packed),
 }
@@ -219,6 +220,7 @@ def main(arguments: list[str]) -> None:
         others = {kind for kinds in apart.values() for kind in kinds}
         document["models"] = [row for kind, row in rows.items() if kind not in others]
         document |= {section: [rows[kind] for kind in kinds] for section, kinds in apart.items()}
+        document["untried_pictures"] = sorted(set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES) - set(rows))
         FILE.write_text(json.dumps(document, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
         (ROOT / "docs" / "models.md").write_text(page(), encoding="utf-8")
 

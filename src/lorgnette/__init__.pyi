@@ -26,6 +26,9 @@ from lorgnette.explaining import explain as explain
 from lorgnette.explaining import explanations as explanations
 from lorgnette.explaining.logit_lens import LayerPredictions as LayerPredictions
 from lorgnette.explaining.logit_lens import logit_lens as logit_lens
+from lorgnette.explaining.patches import patch_deletion as patch_deletion
+from lorgnette.explaining.patches import patch_falls as patch_falls
+from lorgnette.explaining.patches import patch_test as patch_test
 from lorgnette.explaining.paths import Paths as Paths
 from lorgnette.explaining.paths import paths as paths
 from lorgnette.explaining.sources.measuring import Sources as Sources

@@ -7,7 +7,7 @@ from tiny import tokenizer
 from tiny.planted_picture import ANSWER, FIRST, OTHER, planted, seen
 
 import lorgnette as lo
-from lorgnette.explaining.patches import patch_deletion, patch_falls
+from lorgnette import patch_deletion, patch_falls
 
 PLACES = [5, 0, 15, 10]
 

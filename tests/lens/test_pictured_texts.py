@@ -222,3 +222,22 @@ def test_importance_by_part(subject, corpus):
     np.testing.assert_allclose(cell["part_loss_change"], np.mean(changes, 0), rtol=1e-4, atol=1e-8)
     np.testing.assert_allclose(cell["part_loss_change_se"], np.std(changes, 0, ddof=1) / 2, rtol=1e-3, atol=1e-8)
     np.testing.assert_allclose(cell["part_sensitivity"], np.mean(slopes, 0), rtol=1e-4, atol=1e-8)
+
+
+def test_deletion_over_a_corpus_is_the_mean_of_its_texts(subject, corpus):
+    found = lo.patch_test(subject, corpus, "gradient_x_input", shares=(0.1, 0.5), draws=2, seed=3)
+    falls = []
+    for number, (batch, _, _) in enumerate(runs(subject, corpus)):
+        scores = lo.explain(subject, batch, "gradient_x_input", lo.Next()).tokens
+        one = lo.patch_deletion(subject, batch, scores, shares=(0.1, 0.5), draws=2, seed=3 + number)
+        falls.append(one["fall"].values[..., 0])
+    falls = np.stack(falls)
+    gain = falls[:, 0] - falls[:, 1]
+    for name, values in (("fall", falls), ("gain", gain)):
+        np.testing.assert_allclose(found[name], values.mean(0), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found[f"{name}_se"], values.std(0, ddof=1) / 2, rtol=1e-6, atol=1e-9)
+        assert bool((found[f"{name}_count"] == 4).all())
+    with pytest.raises(lo.UserError, match="has no picture"):
+        lo.patch_test(subject, ["a cat", "it is"])
+    with pytest.raises(lo.UserError, match="two texts or more"):
+        lo.patch_test(subject, [subject.example("a cat", image=Image.new("RGB", (20, 30)))])

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
+from lorgnette.models.ways import numbers_of
+
 ORACLE = "oracle"
 _SEEN: list[tuple[nn.Module, Tensor]] = []
 
@@ -51,4 +53,4 @@ def _diagonal(blocks: list[Tensor]) -> Tensor:
 
 
 def first_states(output) -> Tensor:
-    return next(each for each in output.values() if isinstance(each, Tensor) and each.is_floating_point())
+    return numbers_of(output)[0]

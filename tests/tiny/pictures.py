@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -125,6 +126,12 @@ _GOT = {
     "patch_size": 4, "mlp_dim": 48, "window_size": 4, "global_attn_indexes": [1],
 }  # fmt: skip
 _MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}}
+
+
+def _instructed(model: Any) -> dict[str, Tensor]:
+    out = _prompted(_pixels)(model)
+    words = torch.randint(5, 80, (2, 3), generator=torch.Generator().manual_seed(3))
+    return out | {"qformer_input_ids": words, "qformer_attention_mask": torch.ones_like(words)}
 
 
 def _mllama(model: Any) -> dict[str, Tensor]:
@@ -267,6 +274,32 @@ MAKERS: dict[str, Callable[[], Made]] = {
         },
         _prompted(_packed),
     ),
+    "qwen3_vl_moe": lambda: (
+        {
+            "text_config": _text("qwen3_vl_moe_text", **_MROPE), **_TOKEN, "video_token_id": 91,
+            "vision_config": {
+                "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH,
+                "intermediate_size": 48, "deepstack_visual_indexes": [0], "num_position_embeddings": 16,
+            },
+        },
+        _prompted(_packed),
+    ),
+    "instructblip": lambda: (
+        {
+            "text_config": _text("opt"), "vision_config": _vision("instructblip_vision_model"), **_TOKEN,
+            "qformer_config": _text("instructblip_qformer", encoder_hidden_size=32, cross_attention_frequency=1),
+            "num_query_tokens": 4,
+        },
+        _instructed,
+    ),
+    "janus": lambda: (
+        {
+            **_LLAMA, **_TOKEN,
+            "vision_config": _vision("janus_vision_model", projection_dim=32, depth=2),
+            "vq_config": _text("janus_vqgan", projection_dim=32, image_token_embed_dim=32),
+        },
+        _prompted(_pixels),
+    ),
     "qwen3_5": lambda: (
         {
             "text_config": _text("qwen3_5_text"), **_TOKEN, "video_token_id": 91,
@@ -341,8 +374,29 @@ MAKERS: dict[str, Callable[[], Made]] = {
 """By model type: its config, and inputs for the model that is made of it."""
 
 
+HEADS = {
+    "BlipForConditionalGeneration": "blip", "BlipForQuestionAnswering": "blip", "BlipForImageTextRetrieval": "blip",
+    "LlavaForConditionalGeneration": "llava", "Gemma3ForConditionalGeneration": "gemma3",
+    "PaliGemmaForConditionalGeneration": "paligemma", "Idefics3ForConditionalGeneration": "idefics3",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl", "Qwen3VLForConditionalGeneration": "qwen3_vl",
+}  # fmt: skip
+"""Models with their head for a task, by class, and the type of which they are."""
+
+
 def picture_types() -> tuple[str, ...]:
     return tuple(sorted(MAKERS))
+
+
+def headed_model(name: str) -> tuple[Any, dict[str, Tensor]]:
+    """A tiny model of this class, and inputs for it; questions come one by one, since BLIP reads their padding."""
+    base, inputs = picture_model(HEADS[name])
+    torch.manual_seed(0)
+    model = peaked(getattr(transformers, name)(base.config).eval())
+    if name == "BlipForQuestionAnswering":
+        inputs = {each: tensor[:1] for each, tensor in inputs.items()} | {
+            "decoder_input_ids": torch.tensor([[2, 7, 8]])
+        }
+    return model, inputs
 
 
 def picture_model(kind: str, seed: int = 0) -> tuple[Any, dict[str, Tensor]]:

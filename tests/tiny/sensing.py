@@ -21,7 +21,6 @@ SOUND = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (5, 2), "n
          "num_conv_pos_embedding_groups": 2, "num_feat_extract_layers": 2}  # fmt: skip
 
 
-
 def _captioner():
     """A ViT whose picture a GPT-2 puts into words."""
     words = hf.GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=50)

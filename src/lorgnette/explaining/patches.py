@@ -11,7 +11,10 @@ from torch import Tensor
 from lorgnette import axes
 from lorgnette.attending import Call, Tap
 from lorgnette.errors import UserError
+from lorgnette.explaining import explain
+from lorgnette.explaining.target import Next
 from lorgnette.subject import Subject
+from lorgnette.texts import as_examples, texts_of
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.padding import last_positions
 from lorgnette.texts.patches import IMAGE
@@ -39,7 +42,12 @@ def patch_falls(subject: Subject, batch: Batch) -> Float[Tensor, "batch token"]:
     """How far the log-probability of each text's most likely next token falls when one patch alone is hidden.
 
     log p(w) − log p(w | patch hidden), w the most likely token of the whole; one pass for each patch, 0 at other
-    tokens. What it does not tell you: what several patches say together; hide them together (`patch_deletion`).
+    tokens.
+
+    >>> lo.patch_falls(subject, batch).shape                               # doctest: +SKIP
+    torch.Size([2, 20])
+
+    What it does not tell you: what several patches say together; hide them together (`patch_deletion`).
     """
     image, whole, answer = _whole(subject, batch)
     falls = torch.zeros(image.shape, dtype=whole.dtype)
@@ -65,6 +73,11 @@ def patch_deletion(
     the most likely next token of the whole text; `share` of the patches of each text are hidden, at least one. An
     explanation that finds the patches the model reads falls farther than chance (Samek et al. 2017, IEEE TNNLS 28,
     for pixels; here patches are hidden from attention, so nothing is put in their place).
+
+    >>> lo.patch_deletion(subject, batch, lo.explain(subject, batch, "attnlrp", lo.Next()).tokens)  # doctest: +SKIP
+
+    What it does not tell you: whether the patches that were left say the same without the others. The mean over a
+    corpus, with its standard error, is that of `patch_test`.
     """
     if scores.shape != batch.source.mask.shape:
         raise UserError(f"scores must have the batch's shape {tuple(batch.source.mask.shape)}: one for each token.")
@@ -80,6 +93,47 @@ def patch_deletion(
             falls[1, number] += (whole - _log_probability(subject, batch, answer, drawn)).cpu().numpy() / draws
     coordinates = {ORDER: ["scores", "random"], axes.SHARE: list(shares), axes.TEXT: [e.id for e in batch.examples]}
     return xr.Dataset({"fall": ((ORDER, axes.SHARE, axes.TEXT), falls)}, coordinates)
+
+
+def patch_test(
+    subject: Subject,
+    corpus: object,
+    method: str = "attnlrp",
+    *,
+    shares: Sequence[float] = SHARES,
+    draws: int = 8,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The deletion test over a corpus of texts with pictures: does an explanation find the patches that are read?
+
+    `fall` [order share]: the mean over texts of log p(w) − log p(w | hidden), for the patches that `method` gives the
+    highest scores and for random ones (Samek et al. 2017, see `patch_deletion`). `gain` [share]: the mean of their
+    difference, text by text. `fall_se`, `gain_se`: standard errors over texts; `fall_count`, `gain_count`: how many.
+
+    >>> test = lo.patch_test(lo.load("./llava"), "questions.jsonl")        # doctest: +SKIP
+    >>> test["gain"].sel(share=0.1), test["gain_se"].sel(share=0.1)        # doctest: +SKIP
+
+    What it does not tell you: which patches; and a method may find what the model reads where this prediction does not
+    depend on the picture at all, so that nothing falls.
+    """
+    falls = []
+    for number, example in enumerate(as_examples(texts_of(corpus))):
+        if example.image is None:
+            raise UserError(f"The text {example.id!r} has no picture: the test hides patches of one.")
+        batch = subject.encode([example])
+        scores = explain(subject, batch, method, Next()).tokens
+        one = patch_deletion(subject, batch, scores, shares=shares, draws=draws, seed=seed + number)
+        falls.append(one["fall"].values[..., 0])
+    if len(falls) < 2:
+        raise UserError(f"The test takes two texts or more, for a standard error. Got {len(falls)}.")
+    fall = np.stack(falls)  # [text order share]
+    both = {"fall": ((ORDER, axes.SHARE), fall), "gain": ((axes.SHARE,), fall[:, 0] - fall[:, 1])}
+    made = {}
+    for name, (dims, values) in both.items():
+        made[name] = dims, values.mean(0)
+        made[f"{name}_se"] = dims, values.std(0, ddof=1) / np.sqrt(len(values))
+        made[f"{name}_count"] = dims, np.full(values.shape[1:], len(values))
+    return xr.Dataset(made, {ORDER: ["scores", "random"], axes.SHARE: list(shares)})
 
 
 def _whole(subject: Subject, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

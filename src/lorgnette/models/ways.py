@@ -18,6 +18,13 @@ Run = Callable[..., ModelOutput]
 """The model's forward, by keywords."""
 
 
+def numbers_of(output: ModelOutput) -> list[Tensor]:
+    """The tensors of numbers that a model returns; if it returns outputs of its parts, those of the last part first."""
+    own = [one for one in output.values() if isinstance(one, Tensor) and one.is_floating_point()]
+    parts = [] if own else [one for one in output.values() if isinstance(one, ModelOutput)]
+    return own or [tensor for part in reversed(parts) for tensor in numbers_of(part)]
+
+
 @dataclass(frozen=True)
 class Step:
     """One forward pass: which of the real tokens are the queries of the last stack. The earlier ones are in a cache."""
@@ -51,8 +58,7 @@ class Step:
         named = ("last_hidden_state", "decoder_hidden_states", "hidden_states", "logits")
         given = [one for one in (getattr(self.output, name, None) for name in named) if one is not None]
         given = [one if isinstance(one, Tensor) else one[-1] for one in given]
-        every = [*given, *(one for one in self.output.values() if isinstance(one, Tensor) and one.is_floating_point())]
-        return next((one for one in given if one.shape[:2] == self.asked.shape), every[0])
+        return next((one for one in given if one.shape[:2] == self.asked.shape), [*given, *numbers_of(self.output)][0])
 
 
 @dataclass(frozen=True)

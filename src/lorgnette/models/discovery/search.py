@@ -30,7 +30,7 @@ from lorgnette.models.proof import proof_of
 from lorgnette.models.quantised import unrounded
 from lorgnette.models.switching import eager, evaluating, switched
 from lorgnette.models.watching import sees_beside
-from lorgnette.models.ways import picture_ways, ways
+from lorgnette.models.ways import numbers_of, picture_ways, ways
 from lorgnette.types import PretrainedConfig, PreTrainedModel
 
 NOT_THROUGH_US = "its attention does not go through transformers' attention interface"
@@ -186,8 +186,8 @@ def _refuse_longer(base: PreTrainedModel, recorded: Pass, anatomy: Anatomy, give
         if site.site.stack in ("encoder", "decoder") and texts is not None and texts.shape[1] != width:
             raise drift(
                 base,
-                f"its {site.site.stack} reads {width} tokens where the texts have {texts.shape[1]}: it puts the picture "
-                "among the words by itself",
+                f"its {site.site.stack} reads {width} tokens where the texts have {texts.shape[1]}: it puts the "
+                "picture among the words by itself",
             )
 
 
@@ -261,7 +261,7 @@ def _output(base: PreTrainedModel, given: dict[str, Tensor], how: str) -> Tensor
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         raise drift(base, f"it does not run {how} ({type(error).__name__}: {first})") from error
-    return next(tensor for tensor in output.values() if isinstance(tensor, Tensor) and tensor.is_floating_point())
+    return numbers_of(output)[0]
 
 
 def _anatomy(base: PreTrainedModel, recorded: Pass, sees: tuple[str, ...]) -> Anatomy:

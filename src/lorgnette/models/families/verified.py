@@ -71,6 +71,11 @@ def pictures() -> tuple[Verified, ...]:
     return _rows(json.loads(FILE.read_text(encoding="utf-8"))["pictures"])
 
 
+def untried_pictures() -> tuple[str, ...]:
+    """The types of pictures and text in transformers that the table has no tiny model of."""
+    return tuple(json.loads(FILE.read_text(encoding="utf-8"))["untried_pictures"])
+
+
 def senses() -> tuple[Verified, ...]:
     """The rows of models of pictures or sound alone."""
     return _rows(json.loads(FILE.read_text(encoding="utf-8"))["senses"])
@@ -87,7 +92,8 @@ def _rows(plain: list[Json]) -> tuple[Verified, ...]:
 
 
 def families() -> dict[str, str]:
-    """Every architecture of the table with the outcome of `check` on a tiny model: exact, refused, or not tried.
+    """Every architecture and format of the table with the outcome of `check` on a tiny model: exact, refused, or not
+    tried. Formats of quantised weights are there by their names in the table.
 
         >>> import lorgnette as lo
         >>> lo.families()["bert"]
@@ -95,7 +101,9 @@ def families() -> dict[str, str]:
 
     What it does not tell you: whether your checkpoint is exact, since its config may select other code; `check` it.
     """
-    return {row.model_type: f"{row.outcome}{_more(row)}" for row in (*table()[1], *pictures())}
+    rows = (*quantised(), *senses(), *table()[1], *pictures())
+    made = {row.model_type: f"{row.outcome}{_more(row)}" for row in rows}
+    return made | dict.fromkeys(sorted(set(untried_pictures()) - set(made)), "not tried")
 
 
 def _more(row: Verified) -> str:
@@ -170,21 +178,28 @@ def _pictures() -> list[str]:
     return [
         "## Pictures and text",
         "",
-        f"**{len(exact)} exact, {len(others)} refused with a reason.** Two texts of different lengths, each with a "
+        f"**{len(exact)} exact, {sum(row.model_type[0].isupper() for row in exact)} of them with a head, {len(others)} "
+        "refused with a reason.** Two texts of different lengths, each with a "
         "picture, are run as they are, with padding on the left, without the pictures, and with the pictures in a "
         "cache, as far as the model runs so by itself. `lo.attention(model, **inputs)` names the stacks as here. "
-        "Equals eager weights: every tower against the attention function in the model's own file.",
+        "Equals eager weights: every tower against the attention function in the model's own file. Relevance: "
+        "propagation has a rule for every module that texts pass through; it was computed with LLaVA. The last rows "
+        "are classes with their head.",
         "",
-        "| model type | stacks | attention in | equals eager weights | unavailable |",
-        "|---|---|---|---|---|",
+        "| model type or class | stacks | attention in | equals eager weights | unavailable | relevance |",
+        "|---|---|---|---|---|---|",
         *(
-            f"| `{row.model_type}` | {', '.join(row.stacks)} | {row.hybrid} | {_yes(row.eager)} | {row.left_out} |"
+            f"| `{row.model_type}` | {', '.join(row.stacks)} | {row.hybrid} | {_yes(row.eager)} | {row.left_out} | "
+            f"{_yes(row.relevance)} |"
             for row in exact
         ),
         "",
         "| model type | why it is refused |",
         "|---|---|",
         *(f"| `{row.model_type}` | {_cell(row.why)} |" for row in others),
+        "",
+        f"Not tried: {', '.join(f'`{name}`' for name in untried_pictures())}. Discovery looks at these as at any other "
+        "model, and refuses what it cannot prove.",
         "",
     ]
 
