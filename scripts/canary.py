@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def known_rows(table: Mapping[str, Any], named: Sequence[str]) -> dict[str, Row]:
     """The rows of all sections, or of those models, formats and sections that are named."""
-    sections = {name: rows for name, rows in table.items() if isinstance(rows, list)}
+    sections = {name: rows for name, rows in table.items() if isinstance(rows, list) and not name.startswith("untried")}
     rows = [(name, row) for name, members in sections.items() for row in members]
     return {row["model_type"]: row for name, row in rows if not named or {name, row["model_type"]} & {*named}}
 

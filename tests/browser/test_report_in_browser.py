@@ -97,7 +97,7 @@ def test_another_text_can_be_chosen(opened, report):
 def test_figures_can_be_saved(opened, report, kind):
     window = opened()
     page = show(window, report)
-    figure = page.locator("figure[data-name]").first
+    figure = page.locator("figure[data-name='importance-order']")
     with page.expect_download() as waiting:
         figure.locator(".saves").get_by_text(kind.upper(), exact=True).click()
     saved = Path(waiting.value.path()).read_bytes()

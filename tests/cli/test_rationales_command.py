@@ -28,11 +28,11 @@ def test_the_command_prints_a_row_for_each_explanation(monkeypatch, tmp_path):
     named = ("--labels", "negative=LABEL_0,positive=LABEL_1")
     done = invoked(monkeypatch, classifier(), "--method", "ah", *named, "--out", str(tmp_path / "run"))
     assert done.exit_code == 0, done.stderr
-    assert [name for name in ("ah", *BLIND) if f"\n{name} " in done.stdout] == ["ah", *BLIND]
+    assert [name for name in ("AH", *BLIND) if f"\n{name} " in done.stdout] == ["AH", *BLIND]
     assert "chance: AUPRC" in done.stdout
     data = lo.Results.load(tmp_path / "run")["rationales"].data.sel(explanation="ah", measure="auprc")
     half = data["score_se"].item() * scipy.stats.t.ppf(0.975, data["score_count"].item() - 1)
-    assert f"\nah {data['score'].item():.3f} ±{half:.3f}".replace("±0.", "±.") in re.sub(" +", " ", done.stdout)
+    assert f"\nAH {data['score'].item():.3f} ± {half:.3f}" in re.sub(" +", " ", done.stdout)
     assert (tmp_path / "run" / "report.html").is_file()
     result = lo.Results.load(tmp_path / "run")["rationales"]
     assert result.data.attrs["explained"] == "the predicted class"

@@ -46,6 +46,7 @@ NOT_CALLED = {
     "train": "every field of its settings is checked by its type",
     "prune": "its settings are those of train",
     "tapped": "takes taps, which are programs",
+    **dict.fromkeys(("patch_deletion", "patch_falls", "patch_test"), "take a model of pictures; checked at the door"),
     "vllm_calls": "reads what another program wrote: tests/bare/test_calls.py",
 }  # fmt: skip
 
@@ -59,9 +60,9 @@ def test_every_function_gets_hostile_values(place):
 
 OF_OUR_OBJECTS = {
     "Trace.compared", "Trace.of", "Trace.of_without", "Trace.over", "Trace.matrix", "Trace.overlay", "Comparison.of",
-    "Corpus.some", "Corpus.identify", "Plot.below_each_other",
+    "Corpus.some", "Corpus.identify", "Plot.below_each_other", "Trace.of_calls", "Trace.tower",
 }  # fmt: skip
-"""Methods whose arguments are objects that Lorgnette itself makes; an overlay needs a picture."""
+"""Methods whose arguments are objects that Lorgnette itself makes; an overlay and a tower need a picture."""
 BEHIND = {"known_stack": "Trace.pieces", "tokens": "Trace.pieces", "placed": "Attention[]", "get": "Results[]"}
 """Methods that others call with what they are given."""
 

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from test_planted_gates import HEADS, NO, WORDS, YES, learnt, planted
@@ -15,7 +16,7 @@ from lorgnette.models.tapping import tapped
 from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.example import Example
-from lorgnette.training.pruning.controls import Controls
+from lorgnette.training.pruning.controls import Controls, Rates
 from lorgnette.training.pruning.ranking import agreement_scores, importance_scores, top_heads
 
 SITE = Site("encoder", "self", 0)
@@ -104,11 +105,15 @@ def test_a_head_that_stands_in_for_another_stays(monkeypatch):
 
 
 def test_a_choice_that_does_not_beat_chance_is_said():
-    good = Controls(0.9, (0.8, 0.7, 0.95, 0.6, 0.7), 100, "test")
+    def rate(share: float) -> Rates:
+        return Rates((np.arange(100) < 100 * share).astype(float), np.ones(100))
+
+    good = Controls(rate(0.9), tuple(map(rate, (0.8, 0.7, 0.95, 0.6, 0.7))), 100, "test")
     assert good.as_good == 1
     assert good.beaten
     assert good.note() is None
-    bad = replace(good, chosen=0.54)
+    bad = replace(good, chosen=rate(0.54))
     assert bad.as_good == 5
-    assert "did not beat chance" in bad.note()
-    assert Controls(0.5, (), 10, "test").note() is None
+    assert "5 of 5 random choices" in bad.note()
+    assert "did as well as this one or better" in bad.note()
+    assert Controls(rate(0.5), (), 10, "test").note() is None

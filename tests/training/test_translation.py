@@ -204,7 +204,7 @@ def test_wrong_settings_are_told(tmp_path, changes, said):
 
 
 def test_bleu_does_not_choose_classifiers(tmp_path):
-    with pytest.raises(UserError, match="score of translations"):
+    with pytest.raises(UserError, match="needs a translation model"):
         prepare(TrainingSettings(model="tp9-cls", corpus="planted", out=tmp_path, embeddings="random", select="bleu"))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Tap
+from lorgnette.constraints import checked
 from lorgnette.errors import UserError
 from lorgnette.explaining import explain
 from lorgnette.explaining.target import Next
@@ -38,6 +39,7 @@ class _Hidden(Tap):
         return scores.masked_fill(self.hidden[:, None, None] & ~itself, -torch.inf)
 
 
+@checked
 def patch_falls(subject: Subject, batch: Batch) -> Float[Tensor, "batch token"]:
     """How far the log-probability of each text's most likely next token falls when one patch alone is hidden.
 
@@ -58,6 +60,7 @@ def patch_falls(subject: Subject, batch: Batch) -> Float[Tensor, "batch token"]:
     return falls * image
 
 
+@checked
 def patch_deletion(
     subject: Subject,
     batch: Batch,
@@ -95,6 +98,7 @@ def patch_deletion(
     return xr.Dataset({"fall": ((ORDER, axes.SHARE, axes.TEXT), falls)}, coordinates)
 
 
+@checked
 def patch_test(
     subject: Subject,
     corpus: object,

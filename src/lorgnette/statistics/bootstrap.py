@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from lorgnette.errors import UserError
-from lorgnette.statistics.estimate import CONFIDENCE, Interval
+from lorgnette.statistics.estimate import CONFIDENCE, Interval, tail_of_few
 
 DRAWS = 2000
 
@@ -50,15 +50,9 @@ def percentile_interval(drawn: Float[np.ndarray, " draw"], items: int | None = N
 
     The draws of n items spread too little by √((n − 1) / n), and the normal quantile is too small for them.
     """
-    tail = (1 - CONFIDENCE) / 2 if items is None else _tail(items)
+    tail = (1 - CONFIDENCE) / 2 if items is None else tail_of_few(items)
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return float(low), float(high)
-
-
-def _tail(items: int) -> float:
-    from scipy.stats import norm, t
-
-    return float(norm.cdf(-np.sqrt(items / (items - 1)) * t.ppf((1 + CONFIDENCE) / 2, items - 1)))
 
 
 def bootstrap_mean_interval(values: Float[np.ndarray, " item"], *, seed: int = 0) -> Interval:

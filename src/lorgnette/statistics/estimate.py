@@ -169,6 +169,13 @@ def t_quantile(degrees: Float[np.ndarray, "*rest"]) -> Float[np.ndarray, "*rest"
     return np.asarray(t.ppf((1 + CONFIDENCE) / 2, np.where(degrees > 0, degrees, np.nan)))
 
 
+def tail_of_few(items: int) -> float:
+    """The share of bootstrap draws of so few items beyond each end of a 95 % interval (Hesterberg 2015)."""
+    from scipy.stats import norm
+
+    return float(norm.cdf(-np.sqrt(items / (items - 1)) * t_quantile(np.array(items - 1.0))))
+
+
 def share_interval(count: int, total: int) -> Interval:
     """The 95 % interval of a share of independent items (Wilson 1927)."""
     from scipy.stats import binomtest

@@ -2,9 +2,11 @@
 
 import re
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.stats import t
 
 from claims.numbers import (
@@ -26,6 +28,7 @@ from claims.numbers import (
     triples,
 )
 from claims.rules import check_sentences, says
+from lorgnette.statistics.estimate import tested_together
 
 
 def roles(draw):
@@ -371,6 +374,8 @@ def composition(draw):
         for layer in LAYERS:
             pairs[name][1][:, layer - 1, :, :, (layer - 1) * len(HEADS) :] = 0.0
     parts = draw.mean("parts", (*PER_HEAD, "way", "writer"), -1, 1)
+    for one, name in ((pairs, "composition"), (parts, "parts")):
+        one |= tested_together(xr.Dataset(one), [name])
     return draw.result("composition", pairs | parts | draw.mean("advantage", PER_HEAD), {"keys": "all"})
 
 
@@ -388,6 +393,12 @@ def composed(data, side):
     return out
 
 
+def composing(data, side):
+    """The pairs of one side that are significant, corrected over both sides."""
+    both = {(way, name): mean for way in ("query", "key") for name, mean in composed(data, way).items()}
+    return {name for way, name in discovered(p_values(both)) if way == side}
+
+
 @says(
     "composition",
     rf"(\d+) of (\d+) pairs of an earlier and a later head (?:has|have) a part of the later head's advantage, written "
@@ -396,7 +407,7 @@ def composed(data, side):
 )
 def _(match, data):
     means = composed(data, {"queries": "query", "keys": "key"}[match[3]])
-    sure = discovered(p_values(means))
+    sure = composing(data, {"queries": "query", "keys": "key"}[match[3]])
     assert (int(match[1]), int(match[2])) == (len(sure), len(means))
     named = re.findall(rf"([^(),]+?) \(({NUMBER})\)", match[4])
     largest = sorted(sure, key=lambda name: -abs(means[name][0]))[:3]
@@ -411,9 +422,33 @@ def _(match, data):
     r"(?: \((\d+) texts?\))?\.",
 )
 def _(match, data):
-    means = composed(data, {"queries": "query", "keys": "key"}[match[1]])
-    assert not discovered(p_values(means))
+    assert not composing(data, {"queries": "query", "keys": "key"}[match[1]])
     assert match[2] is None or int(match[2]) == data["composition_count"].max()
+
+
+KINDS_OF_WRITERS = {"tokens": "tokens", "feed-forward": "feed-forward parts", "heads": "earlier heads together"}
+
+
+@says(
+    "composition",
+    r"Into the (queries|keys), a significant part of the advantage \(false discovery rate 5 % over heads, writers and "
+    r"both sides\) comes from (.*) of (\d+) heads\.",
+)
+def _(match, data):
+    side = {"queries": "query", "keys": "key"}[match[1]]
+    places = list(product(LAYERS, HEADS, ("query", "key"), data["writer"].values.tolist()))
+    parts = {}
+    for layer, head, way, writer in places:
+        at = {"layer": layer, "head": head, "way": way, "writer": writer}
+        parts[layer, head, way, writer] = tuple(float(data[f"parts{tail}"].sel(at)) for tail in ("", "_se", "_count"))
+    sure = discovered(p_values(parts))
+    counts = {}
+    for writer in data["writer"].values.tolist():
+        found = {(layer, head) for layer, head, way, one in sure if way == side and one == writer}
+        if found:
+            counts[KINDS_OF_WRITERS[writer.split(" ")[-1]]] = len(found)
+    assert match[2] == ", ".join(f"{name} for {count}" for name, count in counts.items())
+    assert int(match[3]) == len(LAYERS) * len(HEADS)
 
 
 @pytest.mark.parametrize(

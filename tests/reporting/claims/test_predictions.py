@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.stats import t
 
 from claims.numbers import (
@@ -23,6 +24,7 @@ from claims.numbers import (
     triples,
 )
 from claims.rules import check_sentences, says
+from lorgnette.statistics.estimate import tested_together
 
 
 def logitlens(draw):
@@ -180,7 +182,15 @@ def edges(draw):
     rho = draw.rng.uniform(-1, 1, 2)
     rho[draw.rng.integers(0, 4) :][:1] = np.nan
     alike = {"alike": (("choice",), rho), "alike_count": (("choice",), np.where(np.isnan(rho), 0, 16))}
-    return draw.result("edges", pairs | alike | draw.mean("to_logits", PER_HEAD, -1, 1))
+    ends = np.sort(draw.rng.uniform(-1, 1, (2, 2)), 0) + 0 * rho
+    alike |= {"alike_low": (("choice",), ends[0]), "alike_high": (("choice",), ends[1])}
+    tested = pairs | draw.mean("to_logits", PER_HEAD, -1, 1)
+    tested |= tested_together(xr.Dataset(tested), ["attribution", "to_logits"])
+    draw.sizes["edge"] = [f"edge {number}" for number in range(6)]
+    exact = draw.mean("exact", ("edge",), -1, 1)
+    exact |= tested_together(xr.Dataset(exact), ["exact"])
+    exact["chosen"] = (("edge",), draw.rng.choice(["strongest", "drawn"], 6))
+    return draw.result("edges", tested | alike | exact)
 
 
 def into_heads(data):
@@ -195,17 +205,22 @@ def into_heads(data):
     return out
 
 
+def significant_edges(data):
+    """Edges between heads and to the output that are significant, corrected together."""
+    return discovered(p_values(into_heads(data) | triples(data, "to_logits")))
+
+
 _INTO = "from one head into the queries, keys or values of a later one"
 
 
 @says(
     "edges",
     rf"(\d+) of (\d+) edges {_INTO} (?:has|have) an attribution that differs significantly from zero \(false discovery "
-    rf"rate 5 %\); the largest: ([^()]+ \({NUMBER}\)(?:, [^()]+ \({NUMBER}\))*)\.",
+    rf"rate 5 % over all edges of the model\); the largest: ([^()]+ \({NUMBER}\)(?:, [^()]+ \({NUMBER}\))*)\.",
 )
 def _(match, data):
-    means = into_heads(data)
-    sure = discovered(p_values(means))
+    means, sure = into_heads(data), significant_edges(data)
+    sure = {name for name in sure if name in means}
     assert (int(match[1]), int(match[2])) == (len(sure), len(means))
     named = re.findall(rf"([^(),]+?) \(({NUMBER})\)", match[3])
     assert [name.strip() for name, _ in named] == sorted(sure, key=lambda name: -abs(means[name][0]))[:3]
@@ -219,19 +234,19 @@ def _(match, data):
 )
 def _(match, data):
     means = into_heads(data)
-    assert not discovered(p_values(means))
+    assert not {name for name in significant_edges(data) if name in means}
     assert int(match[1]) == len(means)
     assert match[2] is None or int(match[2]) == data["attribution_count"].max()
 
 
 @says(
     "edges",
-    rf"(\d+) of (\d+) heads (?:has|have) a significant edge straight to the output \(false discovery rate 5 %\), among "
-    rf"them ({NAMED})\.",
+    rf"(\d+) of (\d+) heads (?:has|have) a significant edge straight to the output \(false discovery rate 5 % over all "
+    rf"edges\), among them ({NAMED})\.",
 )
 def _(match, data):
     means = triples(data, "to_logits")
-    sure = discovered(p_values(means))
+    sure = {name for name in significant_edges(data) if name in means}
     assert (int(match[1]), int(match[2])) == (len(sure), len(means))
     are_named(match[3], {name: means[name][0] for name in sure}, size=abs)
 
@@ -239,12 +254,28 @@ def _(match, data):
 @says(
     "edges",
     rf"Over (\d+) edges (strongest by attribution|drawn at random), the attribution ranks the exact effects with ρ = "
-    rf"({NUMBER})\.",
+    rf"({NUMBER}) \(95 % interval over texts ({NUMBER}) to ({NUMBER})\)(; they were chosen on the same texts)?\.",
 )
 def _(match, data):
     at = {"choice": "drawn" if "drawn" in match[2] else "strongest"}
     assert int(match[1]) == int(data["alike_count"].sel(at))
-    prints(match[3], float(data["alike"].sel(at)))
+    for place, name in ((3, "alike"), (4, "alike_low"), (5, "alike_high")):
+        prints(match[place], float(data[name].sel(at)))
+    assert bool(match[6]) == (at["choice"] == "strongest")
+
+
+@says(
+    "edges",
+    r"(\d+) of (\d+) edges (strongest by attribution|drawn at random) (?:has|have) an exact effect that differs "
+    r"significantly from zero \(false discovery rate 5 % over all patched edges\)\.",
+)
+def _(match, data):
+    names = data["edge"].values.tolist()
+    means = {
+        name: tuple(float(data[f"exact{tail}"].sel(edge=name)) for tail in ("", "_se", "_count")) for name in names
+    }
+    own = {name for name in names if ("drawn" in match[3]) == (data["chosen"].sel(edge=name).item() == "drawn")}
+    assert (int(match[1]), int(match[2])) == (len(discovered(p_values(means)) & own), len(own))
 
 
 @pytest.mark.parametrize("make", [logitlens, context, edges], ids=lambda make: make.__name__)
