@@ -214,16 +214,17 @@ class SlicedBias:
         at = self.place
         states = given[0] if given else named["hidden_states"]
         if len(given) > at and given[at] is not None:
-            given = (*given[:at], self.part(given[at], len(states)), *given[at + 1 :])
+            given = (*given[:at], self.part(given[at], states), *given[at + 1 :])
         if named.get(self.name) is not None:
-            named = {**named, self.name: self.part(named[self.name], len(states))}
+            named = {**named, self.name: self.part(named[self.name], states)}
         return given, named
 
-    def part(self, bias: Tensor, batch: int) -> Tensor:
+    def part(self, bias: Tensor, states: Tensor) -> Tensor:
         """The bias of these heads; heads may follow the texts in one dimension (BLOOM)."""
         if bias.dim() == 4:
             return bias[:, self.numbers]
-        return bias.unflatten(0, (batch, -1))[:, self.numbers].flatten(0, 1)
+        texts = states.shape[0]  # not `len`, which would make it a constant of an exported graph
+        return bias.unflatten(0, (texts, -1))[:, self.numbers].flatten(0, 1)
 
 
 class SlicedOfWhole(SlicedBias):
