@@ -34,7 +34,7 @@ some 30 steps cannot close a gate (the step size is at most 0.5): `prune` notes 
 
 
 def fit_gates(
-    settings: PruningSettings, ready: Prepared, run: RunFolder, model: PreTrainedModel, teacher: Teacher | None = None
+    settings: PruningSettings, ready: Prepared, run: RunFolder, model: PreTrainedModel
 ) -> tuple[HeadGates, list[Json]]:
     """Trains gates on a model's heads, and the model with them, in place; the gates and the curve.
 
@@ -51,7 +51,7 @@ def fit_gates(
         temperature=settings.temperature,
         keep=None if settings.keep is None else wanted(settings, heads),
     )
-    return _fitted(settings, ready, run, model, gates, teacher)
+    return _fitted(settings, ready, run, model, gates)
 
 
 def fit_part_gates(

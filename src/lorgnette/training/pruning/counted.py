@@ -13,7 +13,7 @@ from lorgnette.subject import Subject
 from lorgnette.training.folder import RunFolder, read_record
 from lorgnette.training.gates.gates import HeadGates
 from lorgnette.training.gates.run import fit_gates, wanted
-from lorgnette.training.pruning.choice import Choice, teacher_of
+from lorgnette.training.pruning.choice import Choice
 from lorgnette.training.pruning.ranking import TEXTS, agreement_scores, importance_scores, top_heads
 from lorgnette.training.pruning.removal import plain_copy, remove_heads
 from lorgnette.training.pruning.work import Work
@@ -31,7 +31,7 @@ def without_heads(work: Work, whole: PreTrainedModel) -> Choice:
     run = RunFolder(work.root / "gates")
     run.begin(settings.record(), work.ready.fingerprint)
     model = plain_copy(whole)
-    gates, curve = fit_gates(settings, work.ready, run, model, teacher_of(settings, whole))
+    gates, curve = fit_gates(settings, work.ready, run, model)
     if settings.keep is None:
         heads_left = _with_a_head_each(work, gates, _closed(work, gates))
     else:
