@@ -133,6 +133,8 @@ def test_a_drawing_that_is_too_wide_says_so(opened, report):
     page.wait_for_function("() => [...document.querySelectorAll('.cue')].some((cue) => !cue.hidden)")
     state = """() => [...document.querySelectorAll(".drawing")].map((place) =>
         [place.scrollWidth - place.clientWidth >= 8, !place.previousElementSibling.hidden, place.tabIndex === 0])"""
+    # Each drawing notices its own width, when it is laid out.
+    page.wait_for_function(f"() => ({state})().every(([wide, said, reached]) => wide === said && said === reached)")
     before = page.evaluate(state)
     assert any(wide for wide, *_ in before)
     assert all(wide == said == reached for wide, said, reached in before)

@@ -19,7 +19,7 @@ class Seat {
     this.title = element("h2", {});
     this.root = element("section", { "aria-label": "Views" });
     this.cut = element("p", { class: "live-cut", hidden: "" }, "The text is too long for the model and was truncated.");
-    this.layers = element("p", { class: "live-cut", hidden: "" }); // which have attention, if not all
+    this.layers = element("p", { class: "live-layers", hidden: "" }); // which have attention, if not all
     this.part = element("article", { hidden: "" }, this.title, this.layers, this.cut, this.root);
     by("shown").append(this.part);
     this.viewer = null;

@@ -8,6 +8,7 @@ from made import provenance
 from scipy.stats import false_discovery_control, t
 
 from lorgnette.results import Result
+from lorgnette.statistics import estimate
 
 LAYERS, HEADS = [1, 2, 3], [1, 2, 3, 4]
 CATEGORIES = ["cls", "sep", "punctuation", "period_comma", "other", "first", "last", "self", "previous", "next"]
@@ -55,6 +56,12 @@ class Draw:
         used = {dim for dims, _ in variables.values() for dim in dims}
         coords = {dim: labels for dim, labels in self.sizes.items() if dim in used}
         return Result(lens, xr.Dataset(variables, coords, attrs or {}), provenance())
+
+
+def corrected(variables, names):
+    """The `_q` of these means, corrected over all of them together, as the lenses give them."""
+    found = estimate.tested_together(xr.Dataset(variables), names)
+    return {name: (array.dims, array.values) for name, array in found.items()}
 
 
 def number(text):

@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.stats import t
 
 from claims.numbers import (
@@ -19,6 +18,7 @@ from claims.numbers import (
     are_named,
     by_head,
     by_layer,
+    corrected,
     discovered,
     is_beside,
     number,
@@ -28,7 +28,6 @@ from claims.numbers import (
     triples,
 )
 from claims.rules import check_sentences, says
-from lorgnette.statistics.estimate import tested_together
 
 
 def roles(draw):
@@ -375,7 +374,7 @@ def composition(draw):
             pairs[name][1][:, layer - 1, :, :, (layer - 1) * len(HEADS) :] = 0.0
     parts = draw.mean("parts", (*PER_HEAD, "way", "writer"), -1, 1)
     for one, name in ((pairs, "composition"), (parts, "parts")):
-        one |= tested_together(xr.Dataset(one), [name])
+        one |= corrected(one, [name])
     return draw.result("composition", pairs | parts | draw.mean("advantage", PER_HEAD), {"keys": "all"})
 
 

@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.stats import t
 
 from claims.numbers import (
@@ -16,6 +15,7 @@ from claims.numbers import (
     PER_HEAD,
     are_named,
     are_significant,
+    corrected,
     discovered,
     is_beside,
     p_values,
@@ -24,7 +24,6 @@ from claims.numbers import (
     triples,
 )
 from claims.rules import check_sentences, says
-from lorgnette.statistics.estimate import tested_together
 
 
 def logitlens(draw):
@@ -185,10 +184,10 @@ def edges(draw):
     ends = np.sort(draw.rng.uniform(-1, 1, (2, 2)), 0) + 0 * rho
     alike |= {"alike_low": (("choice",), ends[0]), "alike_high": (("choice",), ends[1])}
     tested = pairs | draw.mean("to_logits", PER_HEAD, -1, 1)
-    tested |= tested_together(xr.Dataset(tested), ["attribution", "to_logits"])
+    tested |= corrected(tested, ["attribution", "to_logits"])
     draw.sizes["edge"] = [f"edge {number}" for number in range(6)]
     exact = draw.mean("exact", ("edge",), -1, 1)
-    exact |= tested_together(xr.Dataset(exact), ["exact"])
+    exact |= corrected(exact, ["exact"])
     exact["chosen"] = (("edge",), draw.rng.choice(["strongest", "drawn"], 6))
     return draw.result("edges", tested | alike | exact)
 
