@@ -62,7 +62,7 @@ def ranked(result: Result) -> Figure:
     frame["low"], frame["high"] = frame.loss_change - frame.half, frame.loss_change + frame.half
     caption = (
         "Loss without the head minus loss with it, with its 95 % confidence interval over texts; colours at a false "
-        "discovery rate of 5 %. Heads are ordered by how much the loss depends on them (mean |∂loss/∂ξ|), as `prune` "
+        "discovery rate of 5 %. Heads are ordered by how much the loss depends on them (mean |∂loss/∂ξ|), as prune "
         "orders them. Heads can replace each other: those that can be removed one at a time need not be removable "
         "together."
     )

@@ -42,8 +42,8 @@ def figures(result: Result) -> list[Figure]:
     table = frame[frame["roles"].notnull()]
     caption = (
         "Roles that a head has in both halves of the corpus and that beat their control, at a false discovery rate of "
-        "5 %. `special` counts all texts, and the first token where a text has no special token. A head with several "
-        f"roles has the colour of the first in the legend.{_cost(result)}"
+        "5 %. The role special counts all texts, and the first token where a text has no special token. A head with "
+        f"several roles has the colour of the first in the legend.{_cost(result)}"
     )
     return [Figure("roles", "What each head is for", caption, role_map(result), table, result.to_dataframe("number"))]
 
