@@ -41,12 +41,19 @@ def document(subject, picture):
     return gathered(subject, subject.example(TEXT, image=picture))
 
 
-MIDDLE = """
-  const middle = (number, at) => {
-    const block = window.lorgnette.stage.box.blocks[number], [tile] = block.tiles;
+BLOCKS = """
+  const { stage } = window.lorgnette;
+  if (!stage.box) stage.paint(); // a change is drawn with the next frame only
+  const { blocks } = stage.box;
+"""
+"""The pictures of the stage, also between a change and the frame that draws it."""
+
+MIDDLE = f"""{BLOCKS}
+  const middle = (number, at) => {{
+    const block = blocks[number], [tile] = block.tiles;
     const x = block.x + tile.x + (tile.wide * ((at % 4) + 0.5)) / 4;
-    return { x, y: block.y + tile.y + (tile.tall * (Math.floor(at / 4) + 0.5)) / 4 };
-  };
+    return {{ x, y: block.y + tile.y + (tile.tall * (Math.floor(at / 4) + 0.5)) / 4 }};
+  }};
 """
 """Where the middle of a patch of a block is on the stage."""
 
@@ -56,7 +63,7 @@ def stage_colours(page, block: int) -> list[list[int]]:
     frames(page)
     return page.evaluate(
         f"""(number) => {{ {MIDDLE}
-          const {{ canvas }} = window.lorgnette.stage, dots = canvas.width / canvas.clientWidth;
+          const {{ canvas }} = stage, dots = canvas.width / canvas.clientWidth;
           const copy = document.createElement("canvas");
           [copy.width, copy.height] = [canvas.width, canvas.height];
           const context = copy.getContext("2d", {{ willReadFrequently: true }});
@@ -71,7 +78,7 @@ def stage_colours(page, block: int) -> list[list[int]]:
 
 
 def titles(page) -> list[str]:
-    return page.evaluate("() => window.lorgnette.stage.box.blocks.map((block) => block.item.method)")
+    return page.evaluate(f"() => {{ {BLOCKS} return blocks.map((block) => block.item.method); }}")
 
 
 def at_patch(page, block: int, place: int) -> dict[str, float]:
