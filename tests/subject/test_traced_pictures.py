@@ -9,13 +9,16 @@ import transformers as hf
 from tiny.eager import own_weights
 from tiny.models import peaked
 from tiny.pictures import picture_model
-from tiny.processors import PROCESSORS, processor_of
+from tiny.processors import PROCESSORS, VIDEO_PROCESSORS, processor_of
 
 import lorgnette as lo
 from lorgnette.reporting.views.gather import document_of
 from lorgnette.texts.pictures import Picture
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'lorgnette[pictures]'")
+
+
+TEXTS = ("what is it", "a red cat", "a cat", "it")
 
 
 def subject(kind: str = "llava"):
@@ -33,7 +36,7 @@ def corpus(tmp_path):
         Image.fromarray(pixels).save(tmp_path / "pictures" / f"{number}.png")
         rows.append(
             {
-                "text": " ".join(["what is it", "a red cat", "a cat", "it"][number].split()),
+                "text": TEXTS[number],
                 "image": f"pictures/{number}.png",
             }
         )
@@ -78,14 +81,43 @@ def test_the_batch_gives_the_model_s_own_numbers():
             torch.testing.assert_close(together[row, : len(states)], states, atol=2e-4, rtol=2e-4)
 
 
-def test_look_measures_attention_to_the_picture(corpus):
-    results = lo.look(
-        subject(), str(corpus), [lo.lens.get("weights", parts=("image", "text", "special")), "norms", "sinks"],
-        progress=False,
-    )  # fmt: skip
-    mass = results["weights"].data["mass"].sel(stack="decoder", category=["image", "text", "special"])
-    np.testing.assert_allclose(mass.sum("category"), 1.0, rtol=1e-6)
-    assert bool((results["weights"].data["mass_se"].sel(category="image") > 0).all())
+SEEING = ("llava", "gemma3", "paligemma", "idefics3", *VIDEO_PROCESSORS)
+"""Families whose language model has the picture among its tokens."""
+
+
+@pytest.mark.parametrize("kind", SEEING)
+def test_from_a_corpus_to_the_picture(kind, corpus, tmp_path):
+    """Means by part, a trace, and a head on the picture, all against the model's own eager attention."""
+    seeing, parts = subject(kind), ("image", "text", "special")
+    results = lo.look(seeing, str(corpus), [lo.lens.get("weights", parts=parts), "norms", "sinks"], progress=False)
+    mass = results["weights"].data.sel(stack="decoder", category=list(parts))
+    shares = []
+    for text, name in zip(TEXTS, sorted((corpus.parent / "pictures").iterdir()), strict=True):
+        batch = seeing.encode([seeing.example(text, image=name)])
+        weights = decoder_weights(seeing, batch)
+        each = [weights[..., batch.source.categories[part][0]].sum(-1).mean(-1) for part in parts]
+        shares.append(torch.stack(each, -1).double().numpy())
+    np.testing.assert_allclose(mass["mass"], np.mean(shares, 0), rtol=2e-5, atol=1e-7)
+    np.testing.assert_allclose(mass["mass_se"], np.std(shares, 0, ddof=1) / 2, rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(mass["mass"].sum("category"), 1.0, rtol=1e-6)
+    assert bool((mass["mass_se"].sel(category="image") > 0).all())
+    trace = seeing.trace("a red cat", image=corpus.parent / "pictures" / "1.png")
+    own = decoder_weights(seeing, trace.batch)[1, 2, -1]
+    patches, drawn = trace.batch.source.patches, trace.overlay(2, 3, query=-1)
+    for token in (patches.tile[0] == 0).nonzero()[:, 0].tolist():
+        at = int(patches.row[0, token]), int(patches.column[0, token])
+        np.testing.assert_allclose(drawn.numbers[at], own[token], rtol=1e-4, atol=1e-6)
+    assert drawn.picture is not None
+    for name in ("one.png", "one.svg"):
+        assert drawn.save(tmp_path / name).stat().st_size > 1000
+    tables = document_of(trace)["pictures"]
+    assert [len(each["pieces"]) for each in tables] == [int((patches.tile[0] == t).sum()) for t in range(len(tables))]
+
+
+def decoder_weights(seeing, batch):
+    """[layer head query key] of one text, from the attention function in the model's own file."""
+    own, _ = own_weights(seeing.model, batch.inputs)
+    return torch.stack([own[site.module][0] for site in seeing.anatomy.sites if site.site.name == "decoder"])
 
 
 def test_trace_takes_a_picture(corpus):
@@ -133,7 +165,7 @@ def test_what_a_tower_lacks_is_one_line():
         subject().trace("a red cat").tower()
 
 
-@pytest.mark.parametrize("kind", ["llava", "gemma3", "paligemma", "idefics3"])
+@pytest.mark.parametrize("kind", SEEING)
 def test_a_text_with_a_picture_is_continued(kind):
     """As transformers continues it; the rows of all steps are those of one pass over the whole."""
     base, _ = picture_model(kind)

@@ -1,7 +1,10 @@
 """Processors of pictures and text, built here: no file is read."""
 
+from unittest.mock import patch
+
 import transformers as hf
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers.utils import is_torchvision_available
 
 MARKS = ["<begin>", "<end>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>"]
 """What processors write around the places of a picture."""
@@ -12,7 +15,7 @@ SIDE = 16
 PROCESSORS = ("llava", "gemma3", "paligemma", "idefics3", "clip", "blip")
 """Families whose processor needs Pillow alone."""
 VIDEO_PROCESSORS = ("smolvlm", "qwen2_5_vl", "qwen3_vl", "internvl")
-"""Families whose processor comes with one for videos, which needs torchvision (and num2words for SmolVLM)."""
+"""Families whose processor comes with one for videos, which needs torchvision; see `_beside_videos`."""
 _MARKS = {
     "gemma3": {"image_token": "<image>", "boi_token": "<begin>", "eoi_token": "<end>"},
     "qwen": {"image_token": "<image>", "video_token": "<video>", "vision_start_token": "<begin>",
@@ -59,4 +62,56 @@ def processor_of(kind: str):
         return hf.CLIPProcessor(hf.CLIPImageProcessorPil(size=square, crop_size=size), tokenizer_of())
     if kind == "blip":
         return hf.BlipProcessor(hf.BlipImageProcessorPil(size=size), tokenizer_of())
+    return _beside_videos(kind)
+
+
+def tiling_processor_of(kind: str):
+    """The same family's processor, which cuts a large picture into tiles and puts the whole of it beside them."""
+    longest = {"longest_edge": SIDE}
+    if kind == "idefics3":
+        pixels = hf.Idefics3ImageProcessorPil(size={"longest_edge": 2 * SIDE}, max_image_size=longest)
+        return hf.Idefics3Processor(pixels, tokenizer_of(), image_seq_len=4)
+    if kind == "smolvlm":
+        pixels = hf.SmolVLMImageProcessorPil(size={"longest_edge": 2 * SIDE}, max_image_size=longest)
+        return _beside_videos(kind, pixels)
+    if kind == "internvl":
+        pixels = hf.GotOcr2ImageProcessorPil(size={"height": SIDE, "width": SIDE}, crop_to_patches=True)
+        return _beside_videos(kind, pixels)
     raise ValueError(kind)
+
+
+def _beside_videos(kind: str, pixels=None):
+    """A processor of pictures and videos; where torchvision is missing, without its part for videos.
+
+    That part is asked about videos alone: ids and pixels of a picture are those of the whole processor.
+    """
+    size, longest = {"height": SIDE, "width": SIDE}, {"longest_edge": SIDE}
+    if kind == "smolvlm":
+        pixels = pixels or hf.SmolVLMImageProcessorPil(size=longest, max_image_size=longest, do_image_splitting=False)
+        with patch("transformers.models.smolvlm.processing_smolvlm.num2words", str):  # which writes numbers of frames
+            return _made(hf.SmolVLMProcessor, "SmolVLMVideoProcessor", pixels, tokenizer_of(), image_seq_len=4)
+    if kind in ("qwen2_5_vl", "qwen3_vl"):
+        made = hf.Qwen2_5_VLProcessor if kind == "qwen2_5_vl" else hf.Qwen3VLProcessor
+        videos = "Qwen2VLVideoProcessor" if kind == "qwen2_5_vl" else "Qwen3VLVideoProcessor"
+        area = {"shortest_edge": SIDE**2, "longest_edge": SIDE * 24}
+        pixels = hf.Qwen2VLImageProcessorPil(size=area, patch_size=4, temporal_patch_size=2, merge_size=2)
+        return _made(made, videos, pixels, tokenizer_of("qwen"))
+    if kind == "internvl":
+        pixels = pixels or hf.GotOcr2ImageProcessorPil(size=size, crop_to_patches=False)
+        return _made(
+            hf.InternVLProcessor, "InternVLVideoProcessor", pixels, tokenizer_of("internvl"), image_seq_length=4
+        )
+    raise ValueError(kind)
+
+
+def _made(kind, videos: str, pixels, tokenizer, **given):
+    if is_torchvision_available():
+        return kind(pixels, tokenizer, getattr(hf, videos)(), **given)
+
+    class OfPictures(kind):
+        """Made without the part for videos."""
+
+        def check_argument_for_proper_class(self, name, argument):
+            return None if name == "video_processor" else super().check_argument_for_proper_class(name, argument)
+
+    return OfPictures(pixels, tokenizer, None, **given)

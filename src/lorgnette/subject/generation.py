@@ -176,14 +176,31 @@ def refuse_silent(subject: Subject) -> None:
 
 
 def _run(subject: Subject, prompt: dict[str, Tensor], how: Generation) -> Int[Tensor, "1 token"]:
-    """Prompt and continuation; the last token is read as well, from the same cache."""
+    """Prompt and continuation; the last token is read as well, from the same cache.
+
+    It stands one place further on than the one before it, where `generate` says places: of a text with a picture, some
+    models (Qwen-VL) would otherwise give it as many places as the text has tokens.
+    """
     model = subject.model
     given = {name: tensor for name, tensor in prompt.items() if name in forward_arguments(model)}
-    made = model.generate(**given, **how.options(), return_dict_in_generate=True, pad_token_id=subject.encoder.padding)
+    last: dict[str, Tensor] = {}
+
+    def keep(module: nn.Module, arguments: tuple[object, ...], named: dict[str, object]) -> None:
+        if isinstance(places := named.get("position_ids"), Tensor):
+            last["position_ids"] = places[..., -1:]
+
+    hook = model.register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        made = model.generate(
+            **given, **how.options(), return_dict_in_generate=True, pad_token_id=subject.encoder.padding
+        )
+    finally:
+        hook.remove()
     ids = made.sequences
     types = {"token_type_ids": kind[:, -1:]} if (kind := given.get("token_type_ids")) is not None else {}
     model(
         **types,
+        **{name: places + 1 for name, places in last.items()},
         input_ids=ids[:, -1:],
         attention_mask=torch.ones_like(ids),
         past_key_values=made.past_key_values,
