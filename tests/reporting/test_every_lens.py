@@ -21,5 +21,5 @@ def test_every_lens_has_figures(maker):
             assert len(figure.table)
             assert len(figure.data)
     assert "nan" not in " ".join(finding.text for finding in findings(results))
-    html = lo.Report(lo.Results({name: results[name] for name in ("weights", "norms", "distances")})).html()
+    html = lo.Report(lo.Results({name: results[name] for name in ("weights", "distances")})).html()
     assert html.count("<svg") == html.count("<figure")
