@@ -142,7 +142,7 @@ def _packed(kind: str) -> Verified:
 def _lacks(sites: Sequence[AttentionSite]) -> tuple[str, ...]:
     """What is unknown of some site; a gate or a latent vector leaves less to know."""
     unknown = {part for part in PARTS if any(site.lack(part, gated=True) is not None for site in sites)}
-    unknown |= {"gate"} if any(site.gate is not None for site in sites) else set()
+    unknown |= {"scale" if site.gate_scales else "gate" for site in sites if site.gate is not None}
     unknown |= {"latent"} if any(site.reads_latent for site in sites) else set()
     return tuple(part for part in LACKS if part in unknown)
 

@@ -76,6 +76,7 @@ GATES = {
     "Qwen3NextAttention": ("q_proj", lambda made: torch.sigmoid(made[..., made.shape[-1] // 2 :])),
     "AfmoeAttention": ("gate_proj", torch.sigmoid),
     "LagunaAttention": ("g_proj", torch.nn.functional.softplus),
+    "MuseGlimmerTextAttention": ("gate_proj", torch.sigmoid),
 }
 """The linear map that a gate is made of, and how, from its outputs for one head: written from transformers' code."""
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from norms_oracle import GATES, Terms, Watch, close, compare, oracle
 from tiny import examples, tokenizer
-from tiny.architectures import tiny_config
+from tiny.architectures import model_of_type, tiny_config
 from tiny.models import peaked
 from transformers import AutoModelForCausalLM
 
@@ -14,7 +14,9 @@ from lorgnette import lens as lenses
 from lorgnette.contributions import gated
 from lorgnette.errors import CaptureError, UserError
 from lorgnette.explaining import Next, explain
+from lorgnette.explaining.stream import ResidualStream
 from lorgnette.lens.norms.lens import PARTITION, Norms
+from lorgnette.lens.roles.lens import Roles
 from lorgnette.lens.rollout.lens import Rollout
 from lorgnette.subject import Subject
 from lorgnette.testing import check_lens, run_lens
@@ -142,8 +144,126 @@ def test_the_gate_can_be_had_of_a_call(watched):
         torch.testing.assert_close(whole[call.site][:, :, :3], call.gate[:, :, :3])
 
 
+@torch.no_grad()
+def test_what_sinks_send_is_the_definition(watched, terms):
+    """Σ_i ‖α_ij (g_i ⊙ v_j) W_O‖ by key; per unit of weight it is how long a value is."""
+    batch, _, of = terms
+    lens = lenses.get("sinks", thresholds=(0.3,), threshold=0.3)
+    data = run_lens(lens, watched, [batch]).compute().data
+    for around in watched.anatomy.sites:
+        for head in range(around.heads):
+            arrives, ratios = [], []
+            for text in range(len(batch)):
+                one = of(around, text)
+                sent, received = one.parts[head].norm(dim=-1).sum(0), one.alpha[head].sum(0)
+                top, lengths = int(received.argmax()), sent / received
+                if received[top] / one.asked > 0.3:
+                    arrives.append(float(sent[top] / sent.sum()))
+                    others = [float(each) for key, each in enumerate(lengths) if key != top]
+                    ratios += [float(lengths[top]) / np.mean(others)] if others else []
+            at = {"stack": around.site.name, "layer": around.site.layer + 1, "head": head + 1}
+            assert int(data.arrives_count.sel(at)) == len(arrives) > 0
+            close(float(data.arrives.sel(at)), np.mean(arrives), 1e-6)
+            assert int(data.value_ratio_count.sel(at)) == len(ratios)
+            if ratios:
+                close(float(data.value_ratio.sel(at)), np.mean(ratios), 1e-6)
+
+
+@torch.no_grad()
+def test_a_head_is_dead_if_little_arrives(watched):
+    """Compared with the other heads of its layer."""
+    (text,) = examples((5,))
+    batch = watched.encode([text])
+    watch = Watch(watched)
+    watch.run(batch)
+    data = run_lens(Roles(development=0.999), watched, [batch]).compute().data
+    words = batch.source.ordinary[0]
+    for around in watched.anatomy.sites:
+        one = Terms(watch, around, 0, len(words), len(words))
+        arrives = one.parts.norm(dim=-1).sum(-1)[:, words].mean(-1)
+        found = data.number.sel(role="dead", part="development", stack="decoder", layer=around.site.layer + 1)
+        np.testing.assert_allclose(found, arrives / arrives.mean(), rtol=1e-6)
+
+
+@torch.no_grad()
+def test_frequency_takes_a_token_as_long_as_it_arrives(watched, terms):
+    batch, _, of = terms
+    lens = run_lens(lenses.get("frequency"), watched, [batch])
+    norms = lens.sample.rows(0)["norms"]  # [occurrence layer]
+    for around in watched.anatomy.sites:
+        wanted = []
+        for text in range(len(batch)):
+            one = of(around, text)
+            wanted += (one.parts.norm(dim=-1).sum(1) / one.alpha.sum(1)).mean(0).tolist()
+        np.testing.assert_allclose(np.sort(norms[:, around.site.layer]), np.sort(wanted), rtol=1e-6)
+
+
+@torch.no_grad()
+def test_norms_of_a_pass_and_of_parts(watched, terms):
+    batch, _, of = terms
+    seen = lo.attention(watched, **batch.inputs)
+    some = lo.attention(watched, **batch.inputs, heads=[2], rows=[0, 3])
+    for around in watched.anatomy.sites:
+        name, one = f"decoder.{around.site.layer + 1}.norms", of(around, 0)
+        wanted = one.parts.norm(dim=-1)
+        torch.testing.assert_close(seen[name][0, :, : one.asked, : one.read], wanted, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(some[name][0], seen[name][0][1:2, [0, 3]])
+    trace = watched.trace(examples((5,))[0])
+    whole = lo.attention(watched, **trace.batch.inputs)
+    by_part = trace.by_part("norms")
+    for layer in {site.layer + 1 for site in watched.sites}:
+        wanted = whole[f"decoder.{layer}.norms"][0].sum(-1)
+        found = by_part.sel(layer=layer).sum("key_part")
+        np.testing.assert_allclose(found.mean("query_part"), wanted.mean(-1), rtol=1e-5)
+
+
+def test_heads_write_what_is_behind_the_gate():
+    """Which is what composition takes from them; that the rest of the stream adds up is checked on every text."""
+    watched = Subject(model_of_type("muse_glimmer_text").double(), tokenizer("gpt2"), name="muse")
+    batch = watched.encode(examples(LENGTHS))
+    watch = Watch(watched)
+    watch.run(batch)
+    stream = ResidualStream(watched, batch)
+    amounts = {piece.writers[0]: piece.amount for piece in stream.pieces if piece.writers[0].kind == "heads"}
+    for around in watched.anatomy.sites:
+        written = next(each for writer, each in amounts.items() if writer.layer == around.site.layer)
+        for text in range(len(batch)):
+            asked = int(batch.source.mask[text].sum())
+            one = Terms(watch, around, text, asked, asked)
+            torch.testing.assert_close(written[:, text, :asked], one.parts.sum(2), rtol=1e-6, atol=1e-9)
+    data = lo.look(watched, examples(LENGTHS), "composition", progress=False)["composition"].data
+    assert bool(np.isfinite(data["composition"]).any())
+
+
+@torch.no_grad()
+def test_one_positive_number_for_each_head_leaves_its_circuit():
+    watched = language_model("laguna")
+    data = lo.look(watched, examples((2,)), "circuits", progress=False)["circuits"].data
+    for around in watched.anatomy.sites:
+        maps, at = around.head_weights(gated=True), {"layer": around.site.layer + 1, "circuit": "ov"}
+        for head in range(around.heads):
+            sizes = torch.linalg.svdvals(2.5 * maps.value[head] @ maps.output[head])
+            shares = sizes / sizes.sum()
+            rank = float(torch.exp(-(shares * shares.clamp(min=1e-300).log()).sum()))
+            close(float(data.effective_rank.sel(at).sel(stack="decoder", head=head + 1)), rank, 1e-6)
+
+
 def test_what_needs_one_vector_of_a_key_is_refused(watched):
-    with pytest.raises(CaptureError, match="a gate of the query multiplies the heads' contexts before W_O"):
-        lenses.get("sinks").bind(watched)
+    if watched.name != "laguna":
+        with pytest.raises(CaptureError, match="a gate of the query multiplies the heads' contexts before W_O"):
+            lenses.get("circuits").bind(watched)
     with pytest.raises(UserError, match="cannot be centred: a gate of the query"):
         lo.look(watched, examples(LENGTHS), [Norms(centred=True)], progress=False)
+    with pytest.raises(UserError, match="cannot be centred: a gate of the query"):
+        lo.look(watched, examples(LENGTHS), lenses.get("sinks", centred=True), progress=False)
+
+
+def test_an_edge_into_a_gate_would_be_missed():
+    with pytest.raises(CaptureError, match="the gate behind the heads of decoder layer 1 reads the stream too"):
+        lo.look(language_model("laguna"), examples(LENGTHS), "edges", progress=False)
+
+
+def test_a_stream_through_other_mixers_names_them():
+    watched = language_model("qwen3_next")
+    with pytest.raises(CaptureError, match="Qwen3NextGatedDeltaNet mixes tokens beside attention"):
+        lo.look(watched, examples(LENGTHS), "composition", progress=False)

@@ -1,7 +1,7 @@
 """`lo.attention(model, **inputs)`: the attention of one pass of any Hugging Face model, by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import xarray as xr
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from lorgnette import axes
-from lorgnette.attending import Recorder, Site
+from lorgnette.attending import Call, Recorder, Site
 from lorgnette.attending.recorder import PARTS
+from lorgnette.attending.scores import row_positions
 from lorgnette.bare.inputs import fresh, model_inputs, running
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.norms import head_norms
@@ -42,7 +43,8 @@ class Attention(Facts, RecordedPass):
         >>> seen.data("weights").dims                       # all layers of the only stack, stacked
         ('layer', 'text', 'head', 'query', 'key')
 
-    `seen["encoder.3.norms"]` is ‖α f(x)‖ (Kobayashi et al. 2020), from weights, values and the output projection.
+    `seen["encoder.3.norms"]` is ‖α f(x)‖ (Kobayashi et al. 2020), from weights, values, the output projection and the
+    gate behind the heads where there is one.
     `output` is what the model returned.
     """
 
@@ -51,11 +53,14 @@ class Attention(Facts, RecordedPass):
     output: ModelOutput
     heads: tuple[int, ...] | None = None
     projections: SiteWeights | None = None
+    gates: Mapping[Site, Tensor] = field(default_factory=dict)
+    """what multiplied the contexts before W_O, where anything did: of the stored heads and rows"""
 
     def __getstate__(self) -> dict[str, object]:
         """A copy holds numbers: gradients flow through the original only."""
         records = {site: {name: each.detach() for name, each in parts.items()} for site, parts in self.records.items()}
-        return {**vars(self), "records": records, "output": _detached(self.output)}
+        gates = {site: gate.detach() for site, gate in self.gates.items()}
+        return {**vars(self), "records": records, "gates": gates, "output": _detached(self.output)}
 
     def __repr__(self) -> str:
         return f"Attention({self.subject.name!r}: {'; '.join(map(self._stack_shapes, self.stacks))})"
@@ -116,9 +121,14 @@ class Attention(Facts, RecordedPass):
 
     def _norms(self, site: Site) -> Float[Tensor, "batch head query key"]:
         record = self.records[site]
-        projections = self.projections or SiteWeights(self.subject, layer_norm=False)
+        projections = self.projections or SiteWeights(self.subject, layer_norm=False, gated=True)
         output = projections[site].output
         output = output if self.heads is None else output[list(self.heads)]
+        if site in self.gates:
+            value = record["value"].to(output)
+            rows = self.gates[site].to(output).unbind(2)
+            lengths = [((gate[:, :, None] * value) @ output).norm(dim=-1) for gate in rows]
+            return record["weights"] * torch.stack(lengths, 2).to(record["weights"])
         flat = output.flatten(0, 1)
         products = (flat @ flat.T).unflatten(0, output.shape[:2])
         return record["weights"] * head_norms(record["value"].to(products.dtype), products)[:, :, None].to(
@@ -166,11 +176,21 @@ def attention(
     rows = None if rows is None else whole_numbers(rows, "rows")
     _refuse_padding_from_the_end(rows or (), inputs)
     recorder = Recorder.of(*_known_parts(parts), sites=sites, heads=picked, rows=rows, graph=torch.is_grad_enabled())
-    with tapped(subject, recorder), running(subject, inputs):
+    gates = Recorder(lambda call: _gate(call, picked, rows), sites)
+    with tapped(subject, recorder, gates), running(subject, inputs):
         output = subject.model(**fresh(inputs))
     if not recorder.records:
         raise UserError(f"{subject.name!r} made no attention call in this pass. Check that these are its inputs.")
-    return Attention(subject, dict(recorder.records), output, picked)
+    known = {site: gate for site, gate in gates.records.items() if gate is not None}
+    return Attention(subject, dict(recorder.records), output, picked, gates=known)
+
+
+def _gate(call: Call, heads: tuple[int, ...] | None, rows: Sequence[int] | None) -> Tensor | None:
+    """The gate of the stored heads and rows, if there is one."""
+    if call.gate is None:
+        return None
+    gate = call.gate if heads is None else call.gate[:, list(heads)]
+    return gate if rows is None else gate[:, :, row_positions(rows, call.query.shape[2])]
 
 
 def _refuse_padding_from_the_end(rows: Sequence[int], inputs: Mapping[str, object]) -> None:

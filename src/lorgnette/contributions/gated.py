@@ -6,7 +6,8 @@ model, what W_O costs for n² tokens; memory is that of a block. A gate of one n
 weights, α g, and costs nothing more.
 """
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lorgnette.attending import Call
@@ -94,3 +95,32 @@ class GatedNorms:
         places = [slice(start, min(start + step, count)) for start in starts]
         every = range(texts.start, texts.start + len(weights))
         return [(text, p, slice(rows.start + p.start, rows.start + p.stop)) for text in every for p in places]
+
+
+class Arriving:
+    """‖α^h_ij (g^h_i ⊙ v^h_j) W_O^h‖ summed while rows are swept: by key over some queries, by query over all keys.
+
+    Without a gate these are Σ_i α_ij ‖f(x_j)‖ and Σ_j α_ij ‖f(x_j)‖, which need no pair of tokens.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        maps: Projections,
+        gate: Float[Tensor, "batch head query dim"],
+        queries: Float[Tensor, "batch query"] | Bool[Tensor, "batch query"],
+    ) -> None:
+        self.norms = GatedNorms.of(call, maps, gate)
+        heads = gate.shape[1]
+        self.queries: Tensor = queries.to(maps.wide)
+        self.of_keys: Tensor = self.queries.new_zeros(len(queries), heads, call.key.shape[2])
+        self.of_queries: Tensor = self.queries.new_zeros(len(queries), heads, queries.shape[1])
+
+    def __call__(self, weights: Float[Tensor, "text head row key"], texts: slice, rows: slice) -> None:
+        norms = self.norms.heads(weights, texts, rows)
+        self.of_keys[texts] += torch.einsum("bhqk,bq->bhk", norms, self.queries[texts, rows])
+        self.of_queries[texts, :, rows] = norms.sum(-1)
+
+    def lengths(self, received: Float[Tensor, "batch head key"]) -> Float[Tensor, "batch head key"]:
+        """‖(g^h_i ⊙ v^h_j) W_O^h‖, mean over the queries as they attend to key j; 0 where none of them does."""
+        return torch.where(received > 0, self.of_keys / received.where(received > 0, 1.0), 0.0)

@@ -112,6 +112,9 @@ class DirectPath:
 
     def __init__(self, subject: Subject) -> None:
         strange = unruled(subject.model)
+        if strange is not None and unruled(subject.model, subject.anatomy.mixers) is None:
+            mixers = " and ".join(dict.fromkeys(type(mixer).__name__ for mixer in subject.anatomy.mixers))
+            raise unknown_path(subject, f"{mixers} mixes tokens beside attention, and no path through it is affine")
         if strange is not None:
             raise unknown_path(subject, f"it has a norm of unknown form ({strange})")
         if all(site.stack == POOLER for site in subject.sites):

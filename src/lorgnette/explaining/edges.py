@@ -61,6 +61,11 @@ class EdgeStream(ResidualStream):
         choose: Callable[[Tensor], Goal] | None = None,
         means: Means | None = None,
     ) -> None:
+        gated = next((site.site for site in subject.text_attention if site.gate is not None), None)
+        if gated is not None:
+            raise unknown_path(
+                subject, f"the gate behind the heads of {gated} reads the stream too, and is no query, key or value"
+            )
         self.choose = choose
         self.value: Tensor | None = None
         self.inner: list[tuple[Site, Tensor]] = []

@@ -116,7 +116,7 @@ class ResidualStream(DirectPath):
         super().__init__(subject)
         for site in self.sites:
             if site.output is not None:
-                site.require("output")
+                site.require("output", gated=True)
         self.texts: int = len(batch)
         self.writers: tuple[Writer, ...] = writers(subject)
         self.place: dict[Writer, int] = {writer: number for number, writer in enumerate(self.writers)}
@@ -216,14 +216,15 @@ class ResidualStream(DirectPath):
     def _heads(self, site: Site, context: Float[Tensor, "batch head query dim"]) -> "Amount":
         attention = self.attention[site]
         own = tuple(Writer("heads", site.name, site.layer, number) for number in attention.numbers)
-        z = context.detach().movedim(1, 0)
+        gate = self.calls[site].gate
+        z = (context if gate is None else context * gate.to(context)).detach().movedim(1, 0)
         if attention.output is None or site not in self.given:  # each head alone, where they are concatenated
             apart = torch.zeros_like(context)[None].repeat(len(own), 1, 1, 1, 1)
             for head in range(len(own)):
                 apart[head, :, head] = z[head]
             return Amount(own, context, apart)
         leaf = self.given[site]
-        weight, bias = attention.output_weights()
+        weight, bias = attention.output_weights(gated=True)
         written = torch.stack([one @ w.to(one) for one, w in zip(z, weight.detach(), strict=True)])
         missed = written.sum(0) - leaf.detach().reshape(written.shape[1:])
         missed = missed if bias is None else missed + bias.detach().to(missed)

@@ -72,6 +72,8 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 """What makes a gate of a linear map's output, by name."""
+POSITIVE = ("sigmoid", "softplus")
+"""Those that give positive numbers."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Gate:
 
 GATED = (
     "a gate of the query multiplies the heads' contexts before W_O, so that a key gives each query another vector; "
-    "`norms`, `rollout` and what reads weights alone take this into account"
+    "`norms`, `rollout`, `sinks`, `roles`, `frequency`, `composition` and what reads weights alone allow for this"
 )
 
 
@@ -184,6 +186,13 @@ class AttentionSite:
             value = value.repeat_interleave(self.heads // self.groups, dim=0)
             value_bias = None if value_bias is None else value_bias.repeat_interleave(self.heads // self.groups, dim=0)
         return HeadWeights(value, value_bias, *self.output_weights(gated=gated))
+
+    @property
+    def gate_scales(self) -> bool:
+        """Whether the gate is one positive number for each head: W_V W_O behind it is the same but for its size."""
+        if self.gate is None or self.gate.activation not in POSITIVE:
+            return False
+        return linear_weights(self.gate.module)[0].shape[1] == self.heads
 
     @property
     def reads_latent(self) -> bool:

@@ -159,7 +159,9 @@ def overlay_of(
         )
         attention = trace.subject.anatomy[site]
         index = attention.numbers.index(head - 1)
-        sent = trace.calls[site].value[0, index].detach() @ attention.output_weights()[0][index].detach()
+        call = trace.calls[site]
+        value, weight = call.value[0, index].detach(), attention.output_weights(gated=True)[0][index].detach()
+        sent = (value if call.gate is None else value * call.gate[0, index, query].to(value)) @ weight
         values = values * sent.float().norm(dim=-1).cpu()
     pieces = trace.pieces(stack)
     title = f"head {layer}.{head}, {measure} from {readable_piece(pieces[query])!r}"

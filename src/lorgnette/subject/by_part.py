@@ -55,6 +55,8 @@ def _read(
 ) -> Float[Tensor, "head query part"]:
     """Each query's attention to each part, Σ_j α_ij or Σ_j α_ij ‖f(x_j)‖, without the n×n matrix."""
     features = parts.T[None].to(call.query)
+    if measure == "norms" and call.gate is not None:
+        return _behind_gate(call, call.gate, attention, parts)
     if measure == "norms":
         value = call.value[0].detach()
         value = value.to(torch.promote_types(value.dtype, torch.float32))
@@ -62,3 +64,18 @@ def _read(
         features = lengths[None, ..., None].to(features) * features[:, None]
     with torch.no_grad():
         return call.average(features)[0].cpu().double()
+
+
+def _behind_gate(
+    call: Call,
+    gate: Float[Tensor, "batch head query dim"],
+    attention: AttentionSite,
+    parts: Float[Tensor, "part key"],
+) -> Float[Tensor, "head query part"]:
+    """Σ_j α_ij ‖(g_i ⊙ v_j) W_O‖: another vector for each query, so query by query."""
+    output = attention.output_weights(gated=True)[0].detach()
+    output = output.to(torch.promote_types(output.dtype, torch.float32))
+    weights, value, by_query = (each[0].detach().to(output) for each in (call.weights, call.value, gate))
+    with torch.no_grad():
+        lengths = [((one[:, None] * value) @ output).norm(dim=-1) for one in by_query.unbind(1)]
+        return (weights * torch.stack(lengths, 1)).cpu().double() @ parts.T

@@ -49,7 +49,7 @@ class Maps:
     @staticmethod
     def of(site: AttentionSite) -> "Maps":
         """Grouped keys and values are repeated for their query heads."""
-        whole = site.head_weights()
+        whole = site.head_weights(gated=site.gate_scales)
         times = site.heads // site.groups
         wide = torch.promote_types(whole.value.dtype, torch.float32)
         query = key = None
@@ -78,7 +78,8 @@ class Circuits(Lens):
         effective_rank   exp(H(σ / Σσ)) of both circuits            positive   Σ Re λ / Σ |λ| of W_V W_O
         composition      ‖W_OV^a W_QK^b‖, ‖W_QK^b W_OV^aᵀ‖, ‖W_OV^a W_OV^b‖ over the product of the norms, a below b
 
-    Read off the weights, whatever the corpus. Biases, LayerNorms and rotations of queries and keys are left out: what
+    Read off the weights, whatever the corpus. Biases, LayerNorms and rotations of queries and keys are left out, and a
+    positive gate of one number for each head, which changes none of these numbers: what
     the numbers describe is the linear part in the residual basis. `copied` and `turns` need a language model. Where
     W_Q W_Kᵀ is not known (a model without a record that has a norm behind W_Q), what needs it is missing, and a note
     says why.
@@ -101,7 +102,7 @@ class Circuits(Lens):
     def allocate(self, subject: Subject) -> None:
         """A model whose projections are unknown is refused before any pass."""
         for site in self._attention():
-            site.require("value", "output")
+            site.require("value", "output", gated=site.gate_scales)
             if site.reads_latent:
                 raise CaptureError(
                     f"W_V of {site.site} reads vectors of another width than W_O writes (latent ones, say), so that "

@@ -55,7 +55,11 @@ class WriterMeans(Lens):
 
 def _width(subject: Subject) -> int:
     """The residual stream is as wide as what W_O gives."""
-    widths = [int(site.output_weights()[0].shape[-1]) for site in subject.text_attention if site.site.stack != "pooler"]
+    widths = [
+        int(site.output_weights(gated=True)[0].shape[-1])
+        for site in subject.text_attention
+        if site.site.stack != "pooler"
+    ]
     return max([*widths, int(subject.model.get_input_embeddings().weight.shape[-1])])
 
 

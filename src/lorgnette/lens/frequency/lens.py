@@ -14,6 +14,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval
+from lorgnette.contributions.gated import Arriving
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.errors import UserError
@@ -49,6 +50,9 @@ class Frequency(Lens):
     punctuation have none), or your own `FrequencyRanks`, by token id or by word. Uncounted tokens rank last.
     Correlations are over a random sample of at most `size` occurrences, the same in every run; standard errors and
     95 % intervals are over texts.
+
+    Behind a gate, which gives each query i another vector of the token, ‖f(x_j)‖ is the mean over queries as they
+    attend to it: Σ_i α_ij ‖f_i(x_j)‖ / Σ_i α_ij.
 
     What it does not tell you: why. Frequent words differ from rare words in more than frequency.
     """
@@ -86,7 +90,7 @@ class Frequency(Lens):
         if self.source == "bert":
             _refuse_other_vocabulary(subject)
         self.readings: OncePerBatch[_Readings] = OncePerBatch(self, _no_readings)
-        self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
+        self.projections: SiteWeights = SiteWeights(subject, layer_norm=False, gated=True)
         self.stacks: list[str] = list(dict.fromkeys(site.name for site in self.sites if site.stack != "pooler"))
         self.layers: int = 1 + max(site.layer for site in self.sites)
         whole, layers = Column(dtype=torch.int64), Column((self.layers,))
@@ -96,15 +100,30 @@ class Frequency(Lens):
         self.sums("pieces", 2, vocabulary)
 
     def wants(self, call: Call, batch: Batch) -> Sequence[Wanted]:
-        return (Wanted(received=batch.queries(call.site).mask),) if call.site.name in self.stacks else ()
+        if call.site.name not in self.stacks:
+            return ()
+        queries = batch.queries(call.site).mask
+        return (Wanted(received=queries, block=self._arriving(call, queries)),)
+
+    def _arriving(self, call: Call, queries: Bool[Tensor, "text query"]) -> Arriving | None:
+        """The norms behind a gate, which is another vector for each query; None without one."""
+        gate = self.projections.gate_of(call)
+        if gate is None:
+            return None
+        maps = self.projections[call.site]
+        return call.once(f"arriving {id(self)}", lambda: Arriving(call, maps, gate, queries))
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site
         if site.name not in self.stacks:
             return
-        norms = transformed_norms_of(call, self.projections[site])
         queries = batch.queries(site).mask
         (rows,) = self.measured(call, batch)
+        arriving = self._arriving(call, queries)
+        if arriving is None:
+            norms = transformed_norms_of(call, self.projections[site])
+        else:
+            norms = arriving.lengths(rows["received"])
         mean = rows["received"].mean(1) / _query_counts(call, queries).clamp(min=1)
         self.readings(batch).setdefault(site.name, {})[site.layer] = torch.stack(
             [mean.double(), norms.mean(1).double()]

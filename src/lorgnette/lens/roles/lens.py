@@ -10,9 +10,10 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.attending.sweep import Measured, Wanted
+from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.attending.words import between_words
 from lorgnette.constraints import Interval, Share
+from lorgnette.contributions.gated import Arriving
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.lens.base import Lens
@@ -117,7 +118,7 @@ class Roles(CentredLens):
             by_way = {axes.RELATION: self.relations, axes.WAY: PARSED, axes.PART: PARTS}
             self.of_parser: Moments = Moments(self, [over_control(name) for name in CONTROLS], by_way)
             self.sums("rerun", 2)  # texts and tokens
-        self.projections: SiteWeights = SiteWeights(subject, layer_norm=False)
+        self.projections: SiteWeights = SiteWeights(subject, layer_norm=False, gated=True)
         by_part = {axes.PART: PARTS}
         self.of_roles: Moments = Moments(self, NUMBERS, by_part)
         self.of_excess: Moments = Moments(self, [over_control(name) for name in CONTROLLED], by_part)
@@ -211,13 +212,17 @@ class Roles(CentredLens):
         site = call.site
         queries, keys = batch.queries(site), batch.keys(site)
         kinds = _kinds(keys)
-        norms = transformed_norms_of(self.centring(call), self.projections[site])
-        features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
-        repeated = self._repeated(call, batch)
+        arriving = self._arriving(call, queries)
+        if arriving is None:
+            norms = transformed_norms_of(self.centring(call), self.projections[site])
+            features = torch.cat([kinds[:, None].expand(-1, norms.shape[1], -1, -1).to(norms), norms[..., None]], -1)
+        else:
+            features = kinds
+        watchers: list[Watcher] = [*self._repeated(call, batch), *([] if arriving is None else [arriving])]
 
         def block(weights: Tensor, texts: slice, rows: slice) -> None:
-            for masses in repeated:
-                masses(weights, texts, rows)
+            for watcher in watchers:
+                watcher(weights, texts, rows)
 
         wanted = Wanted(
             features=features.to(call.query.dtype),
@@ -230,6 +235,16 @@ class Roles(CentredLens):
             block=block,
         )
         return (wanted,)
+
+    def _arriving(self, call: Call, queries: Tokens) -> Arriving | None:
+        """The norms behind a gate, which is another vector for each query; None without one."""
+        gate = self.projections.gate_of(call)
+        if gate is None:
+            return None
+        maps = self.projections[call.site]
+        return call.once(
+            f"arriving {id(self)}", lambda: Arriving(self.centring(call), maps, gate, queries.mask.to(maps.wide))
+        )
 
     @staticmethod
     def _visible(call: Call) -> Bool[Tensor, "text query key"]:
@@ -292,7 +307,11 @@ class Roles(CentredLens):
         # Weight on special tokens is what the lens `weights` measures: over all queries, and texts count alike.
         counted = torch.stack([word, word, word & (visible > 1), queries.mask, *(word,) * 3], -1)
         at = rows["at"] if offsets else normalised.new_zeros(*normalised.shape, len(NEIGHBOURS))
-        means, counts = mean_of_queries(torch.cat([torch.stack(each, -1), rows["average"]], -1), counted)
+        arriving = self._arriving(call, queries)
+        average = rows["average"]
+        if arriving is not None:
+            average = torch.cat([average, arriving.of_queries[..., None].to(average)], -1)
+        means, counts = mean_of_queries(torch.cat([torch.stack(each, -1), average], -1), counted)
         at_special = NUMBERS.index("special")
         counts[:, at_special] = (counts[:, at_special] > 0).to(counts.dtype)
         return [

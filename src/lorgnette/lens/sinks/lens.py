@@ -13,6 +13,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import NotEmpty, Share
+from lorgnette.contributions.gated import Arriving
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.figures.finding import HALF
@@ -58,6 +59,9 @@ class Sinks(CentredLens):
     With `centred`, `arrives` and `value_ratio` are of values less their mean over the corpus, per head, which is read
     once before (docs/gauge.md): a sink whose value is zero differs from a mean that is not.
 
+    Behind a gate, which gives each query i another vector of the key, ‖f(x_j)‖ is the mean over queries as they attend
+    to it: Σ_i α_ij ‖f_i(x_j)‖ / Σ_i α_ij.
+
     What it does not tell you: whether the model needs the sink (see `effect`). A sink that contributes nothing lets a
     head attend to nothing. In short texts the shares are larger: one of n tokens receives at least 1/n.
     """
@@ -95,7 +99,7 @@ class Sinks(CentredLens):
     def projections(self) -> SiteWeights:
         """W_V and W_O of every layer."""
         if self._projections is None:
-            self._projections = SiteWeights(self.subject, layer_norm=False)
+            self._projections = SiteWeights(self.subject, layer_norm=False, gated=True)
         return self._projections
 
     def allocate(self, subject: Subject) -> None:
@@ -118,12 +122,14 @@ class Sinks(CentredLens):
         query = queries.mask.to(torch.float32)
         counts = query.sum(-1)
         has_sink = call.scores.sink is not None
-        rows = call.measure(Wanted(received=query, sink=has_sink))
+        arriving = self._arriving(call, query)
+        rows = call.measure(Wanted(received=query, sink=has_sink, block=arriving))
         share = (rows["received"] / counts.clamp(min=1)[:, None, None]).masked_fill(~keys.mask[:, None], 0.0)
         self._rates(site, share, keys)
         top = share.max(-1)
         sink = Keys(top.indices, top.values > self.threshold)
-        self._of_sinks(call, share, sink, keys)
+        lengths = None if arriving is None else arriving.lengths(rows["received"])
+        self._of_sinks(call, share, sink, keys, lengths)
         if has_sink:
             taken = (rows["sink"] * query[:, None]).sum(-1) / counts.clamp(min=1)[:, None]
             self.learnt.add(site, learnt=(taken, (counts > 0).to(taken.dtype)[:, None]))
@@ -137,9 +143,22 @@ class Sinks(CentredLens):
         over = torch.stack([largest > limit for limit in self.thresholds], 2).to(share.dtype)
         self.rates.add(site, rate=(over, kinds.any(-1).to(share.dtype)[:, None, None]))
 
-    def _of_sinks(self, call: Call, share: Float[Tensor, "text head key"], sink: Keys, keys: Tokens) -> None:
-        """What the strongest token of each text sends, and how large its state is."""
-        f = transformed_norms_of(self.centring(call), self.projections[call.site]).masked_fill(~keys.mask[:, None], 0.0)
+    def _arriving(self, call: Call, query: Float[Tensor, "text query"]) -> Arriving | None:
+        """What arrives behind a gate, which is another vector for each query; None without one."""
+        gate = self.projections.gate_of(call)
+        return None if gate is None else Arriving(self.centring(call), self.projections[call.site], gate, query)
+
+    def _of_sinks(
+        self,
+        call: Call,
+        share: Float[Tensor, "text head key"],
+        sink: Keys,
+        keys: Tokens,
+        lengths: Float[Tensor, "text head key"] | None,
+    ) -> None:
+        """What the strongest token of each text sends, and how large its state is; `lengths`: ‖f(x)‖ behind a gate."""
+        f = transformed_norms_of(self.centring(call), self.projections[call.site]) if lengths is None else lengths
+        f = f.masked_fill(~keys.mask[:, None], 0.0)
         sent = share.to(f.dtype) * f
         all_sent, others = sent.sum(-1), (keys.mask.sum(-1) - 1).to(f.dtype)[:, None]
         own = sink.pick(f)
