@@ -1,5 +1,6 @@
 """Lenses on texts with pictures: a patch is given, never predicted, and towers of pictures are nobody's text."""
 
+import copy
 import json
 
 import numpy as np
@@ -18,15 +19,21 @@ TEXTS = ("what is it", "a red cat", "a cat is red", "it is")
 
 
 def speaking(kind: str = "llava", seed: int = 0):
-    """A tiny LLaVA with its output head, in float64 so that twins agree to many digits."""
+    """A tiny model with its output head, in float64 so that twins agree to many digits."""
     base, _ = picture_model(kind, seed)
     torch.manual_seed(seed)
-    return hf.LlavaForConditionalGeneration(base.config).eval().double()
+    made = getattr(hf, type(base).__name__.replace("Model", "ForConditionalGeneration"))
+    return made(base.config).eval().double()
 
 
 @pytest.fixture(scope="module")
 def subject():
     return lo.Subject(speaking(), processor_of("llava"))
+
+
+@pytest.fixture(scope="module", params=["llava", "smolvlm", "qwen2_5_vl", "internvl"])
+def seeing(request):
+    return lo.Subject(speaking(request.param), processor_of(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -144,25 +151,25 @@ def check_means(data, name, rows, **at):
         np.testing.assert_allclose(cells[f"{name}_se"], wanted, rtol=1e-4, atol=1e-8)
 
 
-def test_sinks_by_part(subject, corpus):
-    data = lo.look(subject, corpus, lo.lens.get("sinks", parts=PARTS, thresholds=(0.1,)), progress=False)["sinks"].data
+def test_sinks_by_part(seeing, corpus):
+    data = lo.look(seeing, corpus, lo.lens.get("sinks", parts=PARTS, thresholds=(0.1,)), progress=False)["sinks"].data
     rows = []
-    for _, seen, parts in runs(subject, corpus):
+    for _, seen, parts in runs(seeing, corpus):
         received = seen["decoder.weights"][:, 0].mean(-2)  # [layer head key]
         rows.append(torch.stack([(received[..., part] > 0.1).any(-1) for part in parts], -1).double().numpy())
     check_means(data, "rate", rows, threshold=0.1)
 
 
-def test_geometry_by_part(subject, corpus):
-    data = lo.look(subject, corpus, lo.lens.get("geometry", parts=PARTS), progress=False)["geometry"].data
+def test_geometry_by_part(seeing, corpus):
+    data = lo.look(seeing, corpus, lo.lens.get("geometry", parts=PARTS), progress=False)["geometry"].data
     heads, states = [], []
-    for batch, seen, parts in runs(subject, corpus):
+    for batch, seen, parts in runs(seeing, corpus):
         vectors = torch.stack(
             [seen[f"decoder.{kind}"][:, 0] for kind in ("query", "key", "value")], 2
         )  # [layer head kind token dim]
         heads.append(np.stack([pairwise(vectors[..., part, :]) for part in parts], -1))
         with torch.no_grad():
-            output = subject.run(batch, output_hidden_states=True)
+            output = seeing.run(batch, output_hidden_states=True)
         hidden = torch.stack(output.hidden_states)[:, 0]
         states.append(np.stack([pairwise(hidden[:, part]) for part in parts], -1))
     check_means(data, "part_sim", heads)
@@ -177,25 +184,25 @@ def pairwise(vectors):
     return (torch.stack(pairs).mean(0) if pairs else torch.full(vectors.shape[:-2], torch.nan)).numpy()
 
 
-def test_relevance_by_part(subject, corpus):
+def test_relevance_by_part(seeing, corpus):
     lens = lo.lens.get("relevance", parts=PARTS)
-    data = lo.look(subject, corpus, lens, progress=False)["relevance"].data["token_share"]
+    data = lo.look(seeing, corpus, lens, progress=False)["relevance"].data["token_share"]
     shares = []
-    for batch, _, parts in runs(subject, corpus):
-        tokens = lo.explain(subject, batch, "attnlrp").tokens[0]
+    for batch, _, parts in runs(seeing, corpus):
+        tokens = lo.explain(seeing, batch, "attnlrp").tokens[0]
         shares.append([float(tokens[part].sum() / tokens.abs().sum()) for part in parts])
     np.testing.assert_allclose(data.sel(category=list(PARTS)), np.mean(shares, 0), rtol=1e-5)
 
 
-def test_importance_by_part(subject, corpus):
+def test_importance_by_part(seeing, corpus):
     """Against the plain model, in which a hook scales what a head takes from a part."""
     lens = lo.lens.get("importance", ablations=("zero",), parts=PARTS)
-    data = lo.look(subject, corpus, lens, progress=False)["importance"].data
-    model, layer, head = speaking(), 1, 2
-    output = model.model.language_model.layers[layer].self_attn.o_proj
+    data = lo.look(seeing, corpus, lens, progress=False)["importance"].data
+    model, layer, head = copy.deepcopy(seeing.model), 1, 2
+    output = dict(model.named_modules())[path(seeing, layer)]
     width = output.in_features // 4
     changes, slopes = [], []
-    for batch, seen, parts in runs(subject, corpus):
+    for batch, seen, parts in runs(seeing, corpus):
         weights, value = seen["decoder.weights"][layer, 0, head], seen["decoder.value"][layer, 0, head]
 
         def loss(taken, gate, batch=batch):
@@ -222,6 +229,12 @@ def test_importance_by_part(subject, corpus):
     np.testing.assert_allclose(cell["part_loss_change"], np.mean(changes, 0), rtol=1e-4, atol=1e-8)
     np.testing.assert_allclose(cell["part_loss_change_se"], np.std(changes, 0, ddof=1) / 2, rtol=1e-3, atol=1e-8)
     np.testing.assert_allclose(cell["part_sensitivity"], np.mean(slopes, 0), rtol=1e-4, atol=1e-8)
+
+
+def path(seeing, layer):
+    """Where the output map of a layer of the language model is."""
+    wanted = next(site.output for site in seeing.anatomy.sites if site.site == lo.Site("decoder", "self", layer))
+    return next(name for name, module in seeing.model.named_modules() if module is wanted)
 
 
 def test_deletion_over_a_corpus_is_the_mean_of_its_texts(subject, corpus):

@@ -29,14 +29,10 @@ and how many tiles stand side by side.
 
 
 def shown(kind, processor, size, squares):
-    """A subject, a batch of the picture as it is and with each of these squares painted, and what enters layer 1."""
+    """A subject, a batch of the picture as it is and with each of these squares painted, and what enters."""
     model, _ = picture_model(kind)
     subject = lo.Subject(peaked(model), processor)
-    with torch.no_grad():
-        for site in subject.anatomy.sites:
-            if site.site.name == "vision":
-                for parameter in site.output.parameters():
-                    parameter.zero_()
+    silenced(subject)
     pixels = np.random.default_rng(0).integers(64, 192, (size[1], size[0], 3), dtype=np.uint8)
     pictures = [pixels]
     for left, top, side in squares:
@@ -47,14 +43,28 @@ def shown(kind, processor, size, squares):
     batch = subject.encode(
         [lo.Example(str(n), "it", image=Picture.of(Image.fromarray(p), "")) for n, p in enumerate(pictures)]
     )
-    first, entered = next(site for site in subject.anatomy.sites if site.site.name == "decoder").layer, []
-    hook = first.register_forward_pre_hook(
-        lambda module, given, named: entered.append([*given, *named.values()][0]), with_kwargs=True
+    return subject, batch, entered(subject, lambda: subject.run(batch))
+
+
+def silenced(subject):
+    """Without what the heads of the tower write."""
+    with torch.no_grad():
+        for site in subject.anatomy.sites:
+            if site.site.name == "vision":
+                for parameter in site.output.parameters():
+                    parameter.zero_()
+
+
+def entered(subject, run):
+    """The vectors that enter the language model."""
+    stack, seen = next(stack for stack in subject.anatomy.stacks if stack.name == "decoder"), []
+    hook = stack.module.register_forward_pre_hook(
+        lambda module, given, named: seen.append(named["inputs_embeds"]), with_kwargs=True
     )
     with torch.no_grad():
-        subject.run(batch)
+        run()
     hook.remove()
-    return subject, batch, entered[0]
+    return seen[0]
 
 
 def changed(batch, states):
@@ -115,3 +125,30 @@ def under(subject, batch, places, shape):
         expected = np.zeros_like(painted)
         expected[row * high : (row + 1) * high, column * wide : (column + 1) * wide] = True
         np.testing.assert_array_equal(painted, expected)
+
+
+@pytest.mark.parametrize("kind", ["llama4", "ovis2", "lfm2_vl", "gemma4", "qwen2_5_vl"])
+def test_a_token_stands_where_its_numbers_are(kind):
+    """Of models without a processor here: the numbers of one square of four patches are changed, or of one patch."""
+    model, given = picture_model(kind)
+    subject = lo.Subject(model, inputs=given)
+    silenced(subject)
+    batch = lo.batch(given, config=model.config)
+    patches, packed = batch.source.patches, given["pixel_values"].dim() < 4
+    side = int(patches.row.max()) + 1
+    states = entered(subject, lambda: model(**given))
+    for row in range(side):
+        for column in range(side):
+            changed, wide = given["pixel_values"].clone(), 4 // side
+            for r in range(row * wide, (row + 1) * wide):
+                for c in range(column * wide, (column + 1) * wide):
+                    if not packed:
+                        changed[0, :, 4 * r : 4 * r + 4, 4 * c : 4 * c + 4] += 1
+                    elif changed.dim() == 3:
+                        changed[0, 4 * r + c] += 1
+                    else:  # squares of patches stand together
+                        changed[4 * (2 * (r // 2) + c // 2) + 2 * (r % 2) + c % 2] += 1
+            after = entered(subject, lambda changed=changed: model(**{**given, "pixel_values": changed}))
+            far = (after - states).norm(dim=-1)
+            moved = (far > 1e-3 * far.max()).nonzero().tolist()
+            assert [(t, int(patches.row[t, n]), int(patches.column[t, n])) for t, n in moved] == [(0, row, column)]

@@ -1,8 +1,11 @@
 """Tokens that stand for pictures: which they are, where on the picture, and what lenses say of them."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from tiny.pictures import EXACT, picture_model
 
 import lorgnette as lo
@@ -126,5 +129,27 @@ def test_packed_patches_of_a_tower_stand_in_squares():
     tokens = tower_batch(example, pixels, config, 24, 0).source
     assert tokens.pieces[0][:6] == ("[1,1]", "[1,2]", "[2,1]", "[2,2]", "[1,3]", "[1,4]")
     assert tokens.patches.pictures(torch.arange(24.0))[0][1].tolist() == [2, 3, 6, 7, 10, 11]
-    windows = type("Config", (), {"vision_config": type("Vision", (), {"fullatt_block_indexes": [1]})})
-    assert tower_batch(example, pixels, windows, 24, 0).source.patches is None
+
+
+def test_patches_of_a_windowed_tower_stand_where_their_numbers_are():
+    """Qwen2.5-VL sorts its patches into windows, here of 4 × 4, of which some are cut off at the edge."""
+    base, _ = picture_model("qwen2_5_vl")
+    config = copy.deepcopy(base.config)
+    config.vision_config.window_size = 16
+    tower, rows, columns = hf.Qwen2_5_VLModel(config).eval().visual, 6, 10
+    grid, states = torch.tensor([[1, rows, columns]]), []
+    hook = tower.blocks[0].register_forward_pre_hook(lambda module, given: states.append(given[0]))
+    given = torch.randn(rows * columns, 96, generator=torch.Generator().manual_seed(0))
+    pixels = {"pixel_values": given, "image_grid_thw": grid}
+    places = tower_batch(lo.Example("1", "it"), pixels, config, len(given), 0).source.patches
+    with torch.no_grad():
+        tower(given, grid)
+        for row in range(rows):
+            for column in range(columns):
+                square = (row // 2) * (columns // 2) + column // 2
+                changed = given.clone()
+                changed[4 * square + 2 * (row % 2) + column % 2] += 1
+                tower(changed, grid)
+                (moved,) = (states[-1] - states[0]).abs().amax(-1).nonzero()[:, 0].tolist()
+                assert (int(places.row[0, moved]), int(places.column[0, moved])) == (row, column)
+    hook.remove()

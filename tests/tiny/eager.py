@@ -15,7 +15,9 @@ _SEEN: list[tuple[nn.Module, Tensor]] = []
 
 def _oracle(module: nn.Module, *arguments, **keywords):
     """The function that the model's own file calls eager, with a note of its weights."""
-    output, weights = sys.modules[type(module).__module__].eager_attention_forward(module, *arguments, **keywords)
+    names = type(module).forward.__code__.co_names  # a tower may have one of its own (Llama 4)
+    eager = next((name for name in names if name.endswith("eager_attention_forward")), "eager_attention_forward")
+    output, weights = getattr(sys.modules[type(module).__module__], eager)(module, *arguments, **keywords)
     _SEEN.append((module, weights))
     return output, weights
 

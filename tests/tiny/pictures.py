@@ -62,6 +62,19 @@ def _packed(model: Any) -> dict[str, Tensor]:
     }
 
 
+def _in_patches(model: Any) -> dict[str, Tensor]:
+    """Patches in a row, with how many rows and columns they have."""
+    shapes = torch.tensor([_GRID[1:], _GRID[1:]])
+    return {"pixel_values": _noise(2, 16, 3 * PATCH**2), "spatial_shapes": shapes,
+            "pixel_attention_mask": torch.ones(2, 16, dtype=torch.long)}  # fmt: skip
+
+
+def _at_places(model: Any) -> dict[str, Tensor]:
+    """Patches in a row, with their columns and rows."""
+    places = torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="xy"), -1).reshape(1, 16, 2)
+    return {"pixel_values": _noise(2, 16, 3 * PATCH**2).sigmoid(), "image_position_ids": places.repeat(2, 1, 1)}
+
+
 def _tokens_of(model: Any, given: dict[str, Tensor]) -> list[int]:
     """How many places of the text each picture takes."""
     if hasattr(model.config, "num_query_tokens"):
@@ -105,6 +118,11 @@ def _prompted(pixels: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any], dic
     return made
 
 
+def _counted(pixels: Callable[[Any], dict[str, Tensor]], count: int) -> Callable[[Any], dict[str, Tensor]]:
+    """Pictures of so many tokens, of a model that does not say how many they are."""
+    return lambda model: _with_text(model, pixels(model), [count, count])
+
+
 def _beside(pixels: Callable[[Any], dict[str, Tensor]]) -> Callable[[Any], dict[str, Tensor]]:
     """Pictures that have no place in the text."""
 
@@ -125,7 +143,15 @@ _GOT = {
     "hidden_size": 32, "output_channels": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64,
     "patch_size": 4, "mlp_dim": 48, "window_size": 4, "global_attn_indexes": [1],
 }  # fmt: skip
+_CODES = {f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(n))}Z": 40 + n for n in range(16)}
+"""What Chameleon calls the words that stand for its pictures: digits as letters."""
 _MROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}}
+
+
+_QWEN = {
+    "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH, "intermediate_size": 48,
+}  # fmt: skip
+_GLM = {**_QWEN, "image_size": SIDE}
 
 
 def _instructed(model: Any) -> dict[str, Tensor]:
@@ -257,30 +283,21 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "qwen2_5_vl": lambda: (
         {
             "text_config": _text("qwen2_5_vl_text", **_MROPE), **_TOKEN, "video_token_id": 91,
-            "vision_config": {
-                "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH,
-                "intermediate_size": 48, "window_size": 8, "fullatt_block_indexes": [1],
-            },
+            "vision_config": {**_QWEN, "window_size": 8, "fullatt_block_indexes": [1]},
         },
         _prompted(_packed),
     ),
     "qwen3_vl": lambda: (
         {
             "text_config": _text("qwen3_vl_text", **_MROPE), **_TOKEN, "video_token_id": 91,
-            "vision_config": {
-                "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH,
-                "intermediate_size": 48, "deepstack_visual_indexes": [0], "num_position_embeddings": 16,
-            },
+            "vision_config": {**_QWEN, "deepstack_visual_indexes": [0], "num_position_embeddings": 16},
         },
         _prompted(_packed),
     ),
     "qwen3_vl_moe": lambda: (
         {
             "text_config": _text("qwen3_vl_moe_text", **_MROPE), **_TOKEN, "video_token_id": 91,
-            "vision_config": {
-                "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH,
-                "intermediate_size": 48, "deepstack_visual_indexes": [0], "num_position_embeddings": 16,
-            },
+            "vision_config": {**_QWEN, "deepstack_visual_indexes": [0], "num_position_embeddings": 16},
         },
         _prompted(_packed),
     ),
@@ -303,20 +320,14 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "qwen3_5": lambda: (
         {
             "text_config": _text("qwen3_5_text"), **_TOKEN, "video_token_id": 91,
-            "vision_config": {
-                "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH,
-                "intermediate_size": 48, "num_position_embeddings": 16,
-            },
+            "vision_config": {**_QWEN, "num_position_embeddings": 16},
         },
         _prompted(_packed),
     ),
     "glm4v": lambda: (
         {
             "text_config": _text("glm4v_text", **_MROPE), **_TOKEN, "video_token_id": 91,
-            "vision_config": {
-                "depth": 2, "hidden_size": 32, "out_hidden_size": 32, "num_heads": 4, "patch_size": PATCH,
-                "intermediate_size": 48, "image_size": SIDE,
-            },
+            "vision_config": _GLM,
         },
         _prompted(_packed),
     ),
@@ -359,6 +370,105 @@ MAKERS: dict[str, Callable[[], Made]] = {
     ),
     "git": lambda: ({**_text("git"), "vision_config": _vision("git_vision_model")}, _beside(_pixels)),
     "udop": lambda: ({**_text("udop"), "image_size": SIDE, "patch_size": PATCH}, _scanned),
+    "llama4": lambda: (
+        {
+            **_TOKEN, "boi_token_index": 88, "eoi_token_index": 89,
+            "text_config": _text(
+                "llama4_text", num_local_experts=4, intermediate_size_mlp=48, attention_chunk_size=64,
+                no_rope_layers=[1, 0],
+            ),
+            "vision_config": _vision(
+                "llama4_vision_model", intermediate_size=128, projector_input_dim=32, projector_output_dim=32,
+                vision_output_dim=32,
+            ),
+        },
+        _counted(_pixels, 4),
+    ),
+    "ovis2": lambda: (
+        {
+            **_TOKEN, "text_config": _text("qwen2"), "hidden_size": 32, "vocab_size": WORDS,
+            "visual_indicator_token_ids": [81, 82, 83, 84, 85],
+            "vision_config": {
+                "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+                "image_size": SIDE, "patch_size": PATCH, "vocab_size": 24,
+            },
+        },
+        _prompted(_pixels),
+    ),
+    "lfm2_vl": lambda: (
+        {
+            **_TOKEN, "text_config": _text("lfm2"), "downsample_factor": 2, "projector_hidden_size": 32,
+            "vision_config": tiny_config(
+                "siglip2_vision_model", patch_size=PATCH, num_patches=16, vision_use_head=False
+            ).to_dict(),
+        },
+        _prompted(_in_patches),
+    ),
+    "gemma4": lambda: (
+        {
+            **_TOKEN, "text_config": _text("gemma4_text"), "audio_config": None, "video_token_id": 91,
+            "audio_token_id": 92, "boi_token_id": 88, "eoi_token_id": 89, "boa_token_id": 86, "eoa_token_index": 87,
+            "vision_config": tiny_config(
+                "gemma4_vision", patch_size=PATCH, pooling_kernel_size=2, position_embedding_size=8
+            ).to_dict(),
+        },
+        _prompted(_at_places),
+    ),
+    "chameleon": lambda: (
+        {
+            **{name: value for name, value in _text("chameleon").items() if name != "image_token_id"},
+            "vocabulary_map": {"<image>": IMAGE, **_CODES},
+            "vq_config": {
+                "embed_dim": 16, "num_embeddings": 16, "latent_channels": 16, "resolution": SIDE, "base_channels": 32,
+                "channel_multiplier": [1, 1, 1], "num_res_blocks": 1,
+            },
+        },
+        _counted(_pixels, 16),
+    ),
+    "glm4v_moe": lambda: (
+        {"text_config": _text("glm4v_moe_text"), **_TOKEN, "video_token_id": 91, "vision_config": _GLM},
+        _prompted(_packed),
+    ),
+    "glm46v": lambda: (
+        {"text_config": _text("glm4v_text", **_MROPE), **_TOKEN, "video_token_id": 91, "vision_config": _GLM},
+        _prompted(_packed),
+    ),
+    "glm_ocr": lambda: (
+        {"text_config": _text("glm_ocr_text", **_MROPE), **_TOKEN, "video_token_id": 91, "vision_config": _GLM},
+        _prompted(_packed),
+    ),
+    "qwen3_5_moe": lambda: (
+        {
+            "text_config": _text("qwen3_5_moe_text"), **_TOKEN, "video_token_id": 91,
+            "vision_config": {**_QWEN, "num_position_embeddings": 16},
+        },
+        _prompted(_packed),
+    ),
+    "exaone4_5": lambda: (
+        {
+            "text_config": _text("exaone4"), **_TOKEN, "video_token_id": 91,
+            "vision_config": {**_QWEN, "window_size": 8, "fullatt_block_indexes": [1], "num_key_value_heads": 2},
+        },
+        _prompted(_packed),
+    ),
+    "deepseek_vl": lambda: (
+        {
+            **_LLAMA, **_TOKEN, "num_image_tokens": 16,
+            "vision_config": _vision("siglip_vision_model", vision_use_head=False),
+        },
+        _prompted(_pixels),
+    ),
+    "aria": lambda: (
+        {
+            **_TOKEN, "text_config": _text("aria_text"), "projector_patch_to_query_dict": {16: 4},
+            "vision_config": _vision("idefics3_vision"),
+        },
+        _prompted(_pixels),
+    ),
+    "llava_next_video": lambda: (
+        {**_LLAMA, "vision_config": _vision("clip_vision_model"), **_TOKEN, "image_grid_pinpoints": [[SIDE, SIDE]]},
+        _prompted(_tiles),
+    ),
     "florence2": lambda: (
         {
             "text_config": _text("bart"), **_TOKEN,
@@ -423,6 +533,7 @@ REFUSED = {
 """What cannot be captured, and what the message says."""
 UNSEEN = {
     "got_ocr2": "its tower of pictures, which does not go through transformers' attention interface",
+    "chameleon": "its tower of pictures, which makes words of them and has attention of its own",
     "siglip": "the pooling head of its tower of pictures, which has attention of its own",
 }
 """What of a model is not captured."""

@@ -129,6 +129,12 @@ def _counted(kind: str, inputs: Mapping[str, Tensor], config: PretrainedConfig |
     counted = inputs.get(f"{kind}_grid_thw")
     if counted is not None:
         return [(t, h // merged, w // merged) for t, h, w in counted.tolist()]
+    if kind == IMAGE and (shapes := inputs.get("spatial_shapes")) is not None:  # LFM2-VL: patches of each tile
+        smaller = int(getattr(config, "downsample_factor", 1))
+        return [(1, h // smaller, w // smaller) for h, w in shapes.tolist()]
+    if kind == IMAGE and (places := inputs.get("image_position_ids")) is not None:  # Gemma 4: column and row, or −1
+        smaller = int(getattr(vision, "pooling_kernel_size", 1))
+        return [(1, (h + 1) // smaller, (w + 1) // smaller) for w, h in places.amax(1).tolist()]
     if sizes is None or patch is None or kind != IMAGE or _has_tiles_of_any_size(config):
         return None
     return [(1, h // (patch * merged), w // (patch * merged)) for h, w in sizes.tolist()]
@@ -142,7 +148,8 @@ def _tile_of(config: PretrainedConfig | None) -> Grid | None:
         return None
     shrinks = ("scale_factor", "downsample_factor", "spatial_merge_size")
     smaller = next((int(n) for n in (getattr(config, name, None) for name in shrinks) if n), 1)
-    ratio, tokens = getattr(config, "downsample_ratio", None), getattr(config, "mm_tokens_per_image", None)
+    ratio = getattr(config, "downsample_ratio", None) or getattr(vision, "pixel_shuffle_ratio", None)
+    tokens = getattr(config, "mm_tokens_per_image", None)
     side = size // patch // (round(1 / ratio) if ratio else smaller)
     side = side if tokens is None else round(tokens**0.5)
     return (1, side, side) if side and tokens in (None, side * side) else None

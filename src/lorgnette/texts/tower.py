@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,11 +55,13 @@ def _places(
     """Frame, row and column of each patch, in the order of the tower; None if they are not known."""
     grid, pixels, patch = inputs.get("image_grid_thw"), inputs.get("pixel_values"), None
     if grid is not None:
-        # Squares of patches that become one token stand together; windows are sorted anew inside the tower.
+        # Squares of patches that become one token stand together, and those of a window (Qwen2.5-VL) before the next.
         frames, rows, columns = grid[0].tolist()
-        merged = int(getattr(vision, "spatial_merge_size", 1) or 1)
-        known = len(grid) == 1 and frames * rows * columns == tokens and not hasattr(vision, "fullatt_block_indexes")
-        return _in_squares(frames, rows, columns, merged) if known else None
+        sides = [int(getattr(vision, "spatial_merge_size", 1) or 1)]
+        if vision is not None and hasattr(vision, "fullatt_block_indexes"):
+            sides.insert(0, vision.window_size // (sides[0] * vision.patch_size) * sides[0])
+        known = len(grid) == 1 and frames * rows * columns == tokens
+        return _in_squares(frames, rows, columns, *sides) if known else None
     patch = one_side(getattr(vision, "patch_size", None))
     if patch is None or pixels is None or pixels.dim() < 4:
         return None
@@ -66,14 +69,12 @@ def _places(
     packed = sizes is not None and len(sizes) == 1 and pixels.dim() == 4 and len(pixels) == 1
     height, width = sizes[0].tolist() if sizes is not None and packed else pixels.shape[-2:]
     rows, columns = height // patch, width // patch
-    return _in_squares(1, rows, columns, 1) if 0 <= tokens - rows * columns <= MOST_BEFORE else None
+    return _in_squares(1, rows, columns) if 0 <= tokens - rows * columns <= MOST_BEFORE else None
 
 
-def _in_squares(frames: int, rows: int, columns: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Row by row of squares of this side, and row by row within each."""
-    places = torch.stack(
-        torch.meshgrid(torch.arange(frames), torch.arange(rows), torch.arange(columns), indexing="ij")
-    )  # [3 frame row column]
-    squares = places.unflatten(2, (rows // side, side)).unflatten(4, (columns // side, side))
-    frame, row, column = squares.transpose(3, 4).flatten(1)
-    return frame, row, column
+def _in_squares(frames: int, rows: int, columns: int, *sides: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Row by row of squares of the first side, within each row by row of squares of the next, and so on."""
+    frame, row, column = (each.ravel() for each in np.indices((frames, rows, columns)))
+    keys = [frame, *(place // side for side in sides for place in (row, column)), row, column]
+    order = np.lexsort(keys[::-1])
+    return torch.from_numpy(frame[order]), torch.from_numpy(row[order]), torch.from_numpy(column[order])

@@ -41,6 +41,8 @@ class Gates(Tap):
     def context(
         self, call: Call, context: Float[Tensor, "batch head query dim"]
     ) -> Float[Tensor, "batch head query dim"]:
+        if not call.site.of_texts:  # of a tower, in which pictures or tiles may be more or fewer than texts
+            return context
         ones = context.new_ones(*context.shape[:2], 1, 1)
         gate = self.gates[call.site] = ones.requires_grad_()
         if call.site not in self.sites:

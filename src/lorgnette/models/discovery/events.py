@@ -146,7 +146,9 @@ def explored(model: nn.Module) -> Iterator[Pass]:
     def after(kind: str) -> Any:
         def note(module: nn.Module, arguments: tuple[object, ...], output: object) -> None:
             if arguments and isinstance(arguments[0], Tensor) and isinstance(output, Tensor):
-                recorded.events.append(Ran(module, kind, in_a_row(arguments[0]), in_a_row(output)))
+                given, gave = in_a_row(arguments[0]), in_a_row(output)
+                if len(given) == len(gave):  # what makes other tokens is no map of these
+                    recorded.events.append(Ran(module, kind, given, gave))
 
         return note
 

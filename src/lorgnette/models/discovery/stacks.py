@@ -119,7 +119,7 @@ def _names_beside(base: nn.Module, events: Sequence[Event], owners: dict[str, li
         calls = [event for event in (events[at] for at in places) if isinstance(event, Attended)]
         own = [call for call in calls if _kind(call, True, beside=True) == "self"]
         senses = _senses(base, owner)
-        if senses == {"text"}:
+        if senses == {"text"} or (not owner and "text" in senses):  # Chameleon's pictures become words of its own
             name = "decoder" if _decodes(base.get_submodule(owner), own) else "encoder"
         else:
             name = "vision" if senses and senses <= {"image", "video"} else _called(owner)
@@ -149,6 +149,8 @@ def _senses(base: nn.Module, owner: str) -> set[str]:
         if isinstance(module, PreTrainedModel):
             takes = module.input_modalities
             senses = {takes} if isinstance(takes, str) else set(takes)
+            if module is not base and type(module.config) is type(getattr(base.config, "vision_config", None)):
+                return {"image"}  # whatever the class says: Gemma 4's has the senses of the whole, EXAONE 4.5's text
             reads = {"input_ids", "inputs_embeds"} & set(inspect.signature(module.forward).parameters)
             return senses if reads or senses == {"text"} else senses - {"text"}
     return set()
