@@ -1,5 +1,6 @@
 """Processors of pictures and text, built here: no file is read."""
 
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import transformers as hf
@@ -114,4 +115,5 @@ def _made(kind, videos: str, pixels, tokenizer, **given):
         def check_argument_for_proper_class(self, name, argument):
             return None if name == "video_processor" else super().check_argument_for_proper_class(name, argument)
 
-    return OfPictures(pixels, tokenizer, None, **given)
+    asked = SimpleNamespace(num_frames=8, fps=1)  # by the chat template of SmolVLM, whatever it writes
+    return OfPictures(pixels, tokenizer, asked, **given)

@@ -1,6 +1,7 @@
 """Options for language models: chats, and text that is generated."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,14 +87,13 @@ def example(
         if system is not None:
             raise typer.BadParameter("--system goes with --chat.")
         return subject.example(text, pair, target=target, image=image)
-    if image is not None:
-        raise typer.BadParameter("--image goes without --chat: the processor applies the chat template by itself.")
     if pair is not None or target is not None:
         raise typer.BadParameter("--chat is for one text, without PAIR and --target.")
     from lorgnette.texts import parts
 
     said = [] if system is None else [{"role": "system", "content": system}]
-    return parts.chat([*said, {"role": "user", "content": text}])
+    made = parts.chat([*said, {"role": "user", "content": text}])
+    return replace(made, image=None if image is None else subject.example(text, image=image).image)
 
 
 def explained(class_name: str | None, said: str | None, instead_of: str | None, at: int | None) -> "str | Next | None":

@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from importlib.util import find_spec
@@ -373,7 +374,10 @@ class Subject(Facts):
 
         if not isinstance(text, str | Example):
             raise UserError(f"trace takes one text, a string or an Example. Got {shown(text)} instead.")
-        example = text if isinstance(text, Example) else self.example(text, pair, target=target, image=image)
+        if isinstance(text, Example):
+            example = text if image is None else replace(text, image=Picture.of(image, text.id))
+        else:
+            example = self.example(text, pair, target=target, image=image)
         return traced(self, example, without, generate)
 
     @checked

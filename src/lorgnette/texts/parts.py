@@ -18,7 +18,7 @@ from lorgnette.errors import UserError, outside, refuse_no_mapping, shown
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.token_kinds import CATEGORIES
-from lorgnette.types import Json
+from lorgnette.types import Json, ProcessorMixin
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -163,8 +163,10 @@ def _refuse_annotated(example: Example) -> None:
         )
 
 
-def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
+def written(example: Example, tokenizer: "PreTrainedTokenizerBase | ProcessorMixin") -> Example:
     """A chat as the template writes it, with its parts; any other example as it is.
+
+    A picture stands at the beginning of the first message of the user.
 
     Where the contents stand is proved: the template is written once with marks in their place, and what stands between
     the marks, with the contents put in, must be the whole.
@@ -177,10 +179,11 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
             f"{type(tokenizer).__name__} has no chat template. Pass the prompt as text, or in parts (lo.prompt)."
         )
     _refuse_annotated(example)
-    opens = bool(example.extra[ANSWER]) and messages[-1]["role"] != "assistant"
+    opens, pictured = bool(example.extra[ANSWER]) and messages[-1]["role"] != "assistant", example.image is not None
     marks = [f"\u2063{number}\u2063" for number in range(len(messages))]
-    whole = _written(tokenizer, messages, opens)
-    marked = _written(tokenizer, [{**m, "content": mark} for m, mark in zip(messages, marks, strict=True)], opens)
+    whole = _written(tokenizer, messages, opens, pictured)
+    in_marks = [{**message, "content": mark} for message, mark in zip(messages, marks, strict=True)]
+    marked = _written(tokenizer, in_marks, opens, pictured)
     for contents in ([m["content"] for m in messages], [m["content"].strip() for m in messages]):
         spans = _filled(marked, marks, contents, [m["role"] for m in messages])
         if spans is not None and "".join(text for _, text in spans) == whole:
@@ -191,15 +194,24 @@ def written(example: Example, tokenizer: "PreTrainedTokenizerBase") -> Example:
     )
 
 
-def _written(tokenizer: "PreTrainedTokenizerBase", messages: Sequence[Message], opens: bool) -> str:
+def _written(
+    tokenizer: "PreTrainedTokenizerBase | ProcessorMixin", messages: Sequence[Message], opens: bool, pictured: bool
+) -> str:
+    said = [{name: value for name, value in m.items() if name != _PARTS} for m in messages]
+    if pictured:
+        said = _with_picture(said)
     with outside("The chat template cannot be used on these messages", "Give the roles and the order that it takes."):
-        return str(
-            tokenizer.apply_chat_template(
-                [{name: value for name, value in m.items() if name != _PARTS} for m in messages],
-                tokenize=False,
-                add_generation_prompt=opens,
-            )
-        )
+        return str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=opens))
+
+
+def _with_picture(messages: Sequence[Message]) -> list[Json]:
+    """Contents as processors take them, with the picture before what the user says first."""
+    first = next((place for place, message in enumerate(messages) if message["role"] == "user"), None)
+    if first is None:
+        raise UserError("A chat with a picture needs a message of the user, where the picture stands.")
+    typed = [[{"type": "text", "text": message["content"]}] for message in messages]
+    typed[first] = [{"type": "image"}, *typed[first]]
+    return [{**message, "content": content} for message, content in zip(messages, typed, strict=True)]
 
 
 def _filled(

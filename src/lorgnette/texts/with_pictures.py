@@ -11,7 +11,9 @@ from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch
 from lorgnette.texts.continuation import GENERATED, PROMPT
 from lorgnette.texts.encoding import Encoder, refuse_half_characters
-from lorgnette.texts.example import Example
+from lorgnette.texts.example import Example, Span
+from lorgnette.texts.parts import parts_of as spoken_by
+from lorgnette.texts.parts import written
 from lorgnette.texts.patches import SPECIAL, TEXT, parts_of, patches_of, pictured_in
 from lorgnette.texts.sides import Encoded, Side, SideWords
 from lorgnette.texts.word_maps import runs_of, spoken
@@ -36,14 +38,14 @@ class PictureEncoder(Encoder):
     def encode(self, example: Example, *, truncate: bool = False) -> Encoded:
         if example.image is None:
             return super().encode(example, truncate=truncate)
-        if example.pair is not None or example.target is not None or example.parts:
-            raise UserError(
-                f"The text {example.id!r} has a picture and a pair, a target or parts: give the text alone."
-            )
+        if example.pair is not None or example.target is not None:
+            raise UserError(f"The text {example.id!r} has a picture and a pair or a target: give the text alone.")
         refuse_half_characters(example)
-        picture = example.image.open()
+        picture, example = example.image.open(), written(example, self.processor)
+        prompt = self._prompt(example)
+        more = {"add_special_tokens": False} if self._begun(prompt.text) else {}
         with outside(f"The text {example.id!r} cannot be encoded with its picture", "Correct it, or leave it out."):
-            given = dict(self.processor(text=[self._prompt(example.text)], images=[picture], return_tensors="pt"))
+            given = dict(self.processor(text=[prompt.text], images=[picture], return_tensors="pt", **more))
         ids = given.pop("input_ids")
         for name in ("attention_mask", "labels"):  # the batch has its own mask, and nothing is trained
             given.pop(name, None)
@@ -52,17 +54,56 @@ class PictureEncoder(Encoder):
                 f"The text {example.id!r} has {ids.shape[1]} tokens with its picture and the model takes {self.limit}. "
                 "Make the picture smaller, or the text shorter."
             )
-        return Encoded(example, self._read(ids), seen=given)
+        side = self._read(ids)
+        if example.parts:
+            side.parts = self._parts(prompt, side)
+        return Encoded(example, side, seen=given)
 
-    def _prompt(self, text: str) -> str:
+    @property
+    def mark(self) -> str | None:
+        """What stands for a picture in a text."""
+        return getattr(self.processor, "image_token", None)
+
+    def _prompt(self, example: Example) -> Example:
         """The text with a place for its picture."""
-        mark = getattr(self.processor, "image_token", None)
-        if mark is None or mark in text:
-            return text
-        if getattr(self.processor, "chat_template", None):
+        text = example.text
+        if self.mark is None or self.mark in text:
+            return example
+        if getattr(self.processor, "chat_template", None) and not example.parts:
             said = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
-            return str(self.processor.apply_chat_template(said, add_generation_prompt=True))
-        return f"{mark}\n{text}"
+            return Example(example.id, str(self.processor.apply_chat_template(said, add_generation_prompt=True)))
+        before = f"{self.mark}\n"
+        parts = tuple(Span(name, start + len(before), end + len(before)) for name, start, end in example.parts)
+        return Example(example.id, before + text, parts=parts)
+
+    def _begun(self, text: str) -> bool:
+        """Whether the chat template has written the token that begins a text, so that it is not put there again."""
+        begin = self.tokenizer.bos_token
+        return begin is not None and text.startswith(begin)
+
+    def _parts(self, example: Example, side: Side) -> list[str]:
+        """The part of each token: what stands before and behind the picture must be cut as it is by itself."""
+        before, mark, behind = example.text.partition(self.mark or "")
+        ids, names = side.ids.tolist(), [""] * len(side)
+        start, end = 0, len(ids)
+        for text, shift in ((before, 0), (behind, len(before) + len(mark))):
+            cut = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=self.tokenizer.is_fast)
+            own = cut["input_ids"]
+            places = [len(ids) - len(own)] if shift else [0, 1]  # the first may be put there by the tokenizer
+            at = next((place for place in places if ids[place : place + len(own)] == own), None)
+            if at is None or not self.tokenizer.is_fast:
+                raise UserError(
+                    f"{type(self.processor).__name__} rewrites what stands around a picture, so it is unknown which "
+                    f"tokens are of which part in {example.id!r}. Give the text without parts and without a chat."
+                )
+            offsets = [(first + shift, last + shift) for first, last in cut["offset_mapping"]]
+            names[at : at + len(own)] = spoken_by(offsets, [0] * len(own), example.parts, example.text) or []
+            start, end = (start, at) if shift else (at + len(own), end)
+        around = next((span.name for span in example.parts if span.start <= len(before) < span.end), "")
+        ids_between = torch.from_numpy(side.ids[start:end])[None]
+        pictured = torch.stack([torch.zeros_like(ids_between[0], dtype=torch.bool), *self._pictured(ids_between, 0)])
+        names[start:end] = ["" if is_patch else around for is_patch in pictured.any(0).tolist()]
+        return names
 
     def _read(self, ids: Tensor) -> Side:
         """The ids as one side, with the words of the text."""
@@ -102,7 +143,7 @@ class PictureEncoder(Encoder):
             kinds = {**source.categories, **parts_of(pictured, source.mask, source.special)}
             if GENERATED in kinds:  # a part of its own, beside those of the prompt
                 kinds |= {name: kinds[name] & ~kinds[GENERATED] for name in (TEXT, SPECIAL)}
-                del kinds[PROMPT]
+                kinds.pop(PROMPT, None)  # a chat has its own parts
             patches = patches_of(pictured, inputs, self.config, None)
             source = source.replaced(categories=kinds, patches=patches)
         return replace(batch, inputs=inputs, source=source)
