@@ -1,6 +1,7 @@
 """Corpora as streams, `datasets` objects, and names that are not known."""
 
 import datasets
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +98,18 @@ def test_lists_are_corpora_and_iterators_are_not():
         list(lo.corpus(["a", 3]))
     with pytest.raises(UserError, match="a int is not a data set"):
         lo.corpus(3)
+
+
+def test_a_dict_of_splits_may_hold_whatever_a_corpus_may_be():
+    """Iterating a data frame or a dict of columns would give the names of the columns as texts."""
+    frame = pd.DataFrame({"text": ["a", "b"], "y": ["up", "down"]})
+    for made in (frame, frame.to_dict("list"), frame.to_dict("records"), datasets.Dataset.from_pandas(frame)):
+        found = lo.corpus({"train": made, "test": frame[:1]}, label_column="y")
+        assert [(e.text, e.label) for e in found] == [("a", 1), ("b", 0)]
+    assert [e.text for e in lo.corpus({"train": frame["text"]})] == ["a", "b"]
+    for wrong, said in (("a text", "a str is"), ({"a": 1}, "a dict is"), (iter(["a"]), "only once")):
+        with pytest.raises(UserError, match=said):
+            lo.corpus({"train": wrong})
 
 
 def test_unknown_names_suggest_near_ones():

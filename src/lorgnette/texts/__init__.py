@@ -83,7 +83,8 @@ def corpus(
     "hub:name") is a data set on the hub. A path is a file (text, .csv, .tsv, .jsonl, .parquet, .conllu, a WebDataset
     .tar; also .gz, .bz2, .xz or .zst), several files ("parts/*.parquet", "shard-{000..063}.tar") or a folder (a saved
     data set, or one with a file or shards per split); an address that fsspec opens ("s3://bucket/texts.jsonl.zst") is
-    read like a path. A `datasets.Dataset`, a data frame, a dict of columns, or a list of dicts or texts also works.
+    read like a path. A `datasets.Dataset`, a data frame, a dict of columns, or a list of dicts or texts also works, and
+    so does a dict of these by split.
     `lo.look` takes whatever this function takes.
     """
     columns = Columns(text_column, label_column, pair_column, id_column, words_column, rationale_column, target_column)

@@ -23,12 +23,13 @@ def dataset_corpus(
 ) -> Corpus:
     """A corpus of a `datasets.Dataset`, an `IterableDataset`, or any re-iterable of dicts, texts or examples."""
     columns = columns or Columns(**{key.removesuffix("_column"): value for key, value in named.items()})
+    dataset = _rows(dataset, columns)
+    if isinstance(dataset, Mapping):  # datasets.DatasetDict, or a dict of data frames
+        chosen = dataset[_chosen(split, list(dataset), name or "the data set")]
+        dataset, split = _rows(chosen, columns), split or "train"
     if isinstance(dataset, Iterator):
         raise UserError("this iterator can be read only once; a corpus must be re-iterable, such as a list.")
-    dataset = _rows(dataset, columns)
-    if isinstance(dataset, Mapping):  # datasets.DatasetDict
-        dataset, split = dataset[_chosen(split, list(dataset), name or "the data set")], split or "train"
-    if not isinstance(dataset, Iterable) or isinstance(dataset, bytes | bytearray):
+    if not isinstance(dataset, Iterable) or isinstance(dataset, str | bytes | bytearray | Mapping):
         raise UserError(f"a {type(dataset).__name__} is not a data set: expected a re-iterable of dicts or texts.")
     where = name or type(dataset).__name__
     label_names = _class_names(dataset, columns.label)
@@ -223,5 +224,6 @@ def _class_names(dataset: Any, label: str | None) -> tuple[str, ...] | None:
 def _chosen(split: str | None, present: list[str], where: str) -> str:
     wanted = split or "train"
     if wanted not in present:
-        raise UserError(f"{where}: no split {wanted!r}; there are {', '.join(present)}.{near(wanted, present)}")
+        known = list(map(str, present))
+        raise UserError(f"{where}: no split {wanted!r}; there are {', '.join(known)}.{near(wanted, known)}")
     return wanted
