@@ -62,6 +62,48 @@ def test_labels_of_a_preset_cannot_be_mapped(tmp_path):
         labels_of("tp9-cls", labels={"negative": "bad"}, embeddings="random")
 
 
+def frame(classes, count=12):
+    """As many texts of each class; the words say which."""
+    import pandas as pd
+
+    rows = [{"text": f"{name} {name}", "label": name} for name in classes for _ in range(count // len(classes))]
+    return pd.DataFrame(rows)
+
+
+def splits_of(**frames):
+    given = {"model": "tp9-cls", "embeddings": "random", "out": "unused", "label_column": "label"}
+    ready = prepare(TrainingSettings(**given, corpus={name: frame(classes) for name, classes in frames.items()}))
+    texts = {"validation": ready.parts.validation, "test": ready.parts.test}
+    return {name: {example.text.split()[0]: example.label for example in part} for name, part in texts.items()}
+
+
+def test_a_split_without_some_class_counts_in_those_of_the_training_texts():
+    """A table counts the classes that it has: without texts of 'neu', 'pos' would be counted as 'neu'."""
+    three = ("neg", "neu", "pos")
+    found = splits_of(train=three, validation=three, test=("neg", "pos"))
+    assert found == {"validation": {"neg": 0, "neu": 1, "pos": 2}, "test": {"neg": 0, "pos": 2}}
+    assert splits_of(train=("1", "2"), validation=("1", "2"), test=("2",))["test"] == {"2": 1}
+
+
+@pytest.mark.parametrize("which", ["validation", "test"])
+def test_a_class_that_no_training_text_has_is_refused_before_training(which):
+    two = ("neg", "pos")
+    given = {"train": two, "validation": two, "test": two, which: ("neg", "nice")}
+    with pytest.raises(UserError, match=rf"the {which} texts have the class 'nice', which the training texts do not"):
+        splits_of(**given)
+    with pytest.raises(UserError, match="have the class '0'"):  # no number of a class
+        splits_of(**{**dict.fromkeys(("train", "validation"), ("1", "2")), "test": ("0", "1")})
+
+
+@pytest.mark.parametrize(
+    "setting", [{"style": "whitespace"}, {"min_count": 2}, {"max_vocabulary": 9}, {"freeze": True}]
+)
+def test_settings_of_a_vocabulary_are_for_presets(tmp_path, setting):
+    """A pretrained model has its own; to read the setting and not to heed it would be a wrong number."""
+    with pytest.raises(UserError, match=rf"{next(iter(setting))} is a setting of presets"):
+        labels_of(checkpoint(tmp_path, ("negative", "positive")), **setting)
+
+
 def test_macro_f1_is_the_mean_over_the_classes_that_occur():
     chosen, labels = np.array([0, 0, 1, 2, 0, 2]), np.array([0, 1, 1, 0, 0, 0])
     logits = np.eye(5)[chosen]  # classes 3 and 4 are neither there nor predicted; 2 is only predicted

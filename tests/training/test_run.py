@@ -23,6 +23,8 @@ from lorgnette.training import (
     train_seeds,
 )
 from lorgnette.training import run as running
+from lorgnette.training.arguments import arguments_of
+from lorgnette.training.folder import RunFolder
 from lorgnette.training.run import learnt_nothing
 from lorgnette.training.trainer import Tally
 
@@ -71,6 +73,32 @@ def test_a_run_is_an_ordinary_checkpoint_with_its_record(finished):
         right += int(subject.run(subject.encode([example])).logits.argmax()) == example.label
     assert trained.metrics["test"]["accuracy"] == pytest.approx(right / 60)
     assert trained.metrics["validation"]["cross_entropy"] == pytest.approx(best["validation"]["cross_entropy"])
+
+
+def rates(out, **changes):
+    """The step size at each of ten steps, as shares of the largest."""
+    given = arguments_of(settings(out, **changes), RunFolder(out))
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = hf.get_scheduler(
+        given.lr_scheduler_type, optimizer, num_warmup_steps=given.get_warmup_steps(10), num_training_steps=10
+    )
+    found = []
+    for _ in range(10):
+        found += schedule.get_last_lr()
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+def test_a_preset_warms_up_if_asked_to(tmp_path):
+    """transformers' constant schedule would drop the warm-up without a word."""
+    assert rates(tmp_path) == [1.0] * 10
+    assert rates(tmp_path, warmup=4.0) == pytest.approx([0, 0.25, 0.5, 0.75, *[1] * 6])
+    assert rates(tmp_path, warmup=0.2) == pytest.approx([0, 0.5, *[1] * 8])
+    with pytest.raises(UserError, match=r"'constant' has no warm-up: use 'constant_with_warmup'"):
+        settings(tmp_path, warmup=4.0, schedule="constant")
+    with pytest.raises(UserError, match=r"`schedule` must be 'linear', .*'inverse_sqrt' or None. Got 'x'"):
+        settings(tmp_path, schedule="x")
 
 
 class Stop(BaseException):

@@ -21,14 +21,35 @@ def matched(corpus: Corpus, classes: Sequence[str], renamed: Mapping[str, str] |
         if renamed:
             raise UserError(f"{corpus.name} has no label names to map: omit --labels.")
         return corpus
-    places = _places(corpus.name, labels, tuple(classes), renamed or {}, model)
-    if places == tuple(range(len(labels))):
+    return _in_places(corpus, _places(corpus.name, labels, tuple(classes), renamed or {}, model), tuple(classes))
+
+
+def agreeing(corpus: Corpus, classes: Sequence[str], *, what: str, other: str) -> Corpus:
+    """The same texts, with labels that count in `classes`, which another split of the corpus has.
+
+    Each split of a table counts the classes that it has itself, so that without a text of one of them its labels would
+    mean others. `what` is this split and `other` that one, for the message.
+    """
+    labels = corpus.labels
+    if labels is None or labels == tuple(classes):
+        return corpus
+    if lost := [label for label in labels if label not in classes]:
+        raise UserError(
+            f"{what} have the class {lost[0]!r}, which {other} do not have ({', '.join(classes)}): give the class the "
+            "same name in both, or leave its texts out."
+        )
+    return _in_places(corpus, tuple(map(list(classes).index, labels)), tuple(classes))
+
+
+def _in_places(corpus: Corpus, places: tuple[int, ...], classes: tuple[str, ...]) -> Corpus:
+    """The same texts, each label replaced by the place of its class; the corpus itself if none changes."""
+    if places == tuple(range(len(places))):
         return corpus
     if len(corpus.parts) > 1:
-        relabelled = [_relabelled(part, places, tuple(classes)) for part in corpus.parts]
-        labels, sizes = tuple(classes), [len(corpus)] if isinstance(corpus, SizedCorpus) else []
-        return in_parts(corpus.name, relabelled, split=corpus.split, labels=labels, sizes=sizes, mark=corpus.mark)
-    return _relabelled(corpus, places, tuple(classes))
+        relabelled = [_relabelled(part, places, classes) for part in corpus.parts]
+        sizes = [len(corpus)] if isinstance(corpus, SizedCorpus) else []
+        return in_parts(corpus.name, relabelled, split=corpus.split, labels=classes, sizes=sizes, mark=corpus.mark)
+    return _relabelled(corpus, places, classes)
 
 
 def _relabelled(corpus: Corpus, places: tuple[int, ...], classes: tuple[str, ...]) -> Corpus:

@@ -75,7 +75,8 @@ def _defaults(settings: TrainingSettings) -> Json:
     if not translates(settings):
         usual = {"label_smoothing": 0.0, "beta2": 0.999}
         if is_preset(settings):
-            return {"epochs": EPOCHS, "learning_rate": 1e-3, "schedule": "constant", "warmup": 0.0, **usual}
+            schedule = "constant_with_warmup" if settings.warmup else "constant"  # which has none
+            return {"epochs": EPOCHS, "learning_rate": 1e-3, "schedule": schedule, "warmup": 0.0, **usual}
         # What Devlin et al. 2019 fine-tune with; the warm-up belongs to its step size.
         warmup = 0.1 if settings.learning_rate is None else 0
         return {"epochs": 3, "learning_rate": 2e-5, "schedule": "linear", "warmup": warmup, **usual}

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokeniz
 
 MAX_LENGTH = 500  # of the presets, as in the starter code of TP 9
 GLOVE = "glove_100d"
+OF_PRESETS = ("embeddings", "freeze", "vocabulary", "style", "max_vocabulary", "min_count")
+"""Settings about the words of a text and their vectors."""
 
 
 def is_preset(settings: TrainingSettings) -> bool:
@@ -194,12 +197,9 @@ class PretrainedBuilder:
         self.labels, self.overrides, self.name = labels, dict(settings.overrides), settings.model
         self.checkpoint: Checkpoint = opened(settings)
         self.config = self.checkpoint.config()
-        for name, value in (
-            ("embeddings", settings.embeddings),
-            ("freeze", settings.freeze),
-            ("vocabulary", settings.vocabulary),
-        ):
-            if value is not None:
+        default = {each.name: each.default for each in fields(TrainingSettings)}
+        for name in OF_PRESETS:
+            if getattr(settings, name) != default[name]:
                 raise UserError(
                     f"{name} is a setting of presets; {settings.model!r} has its own vocabulary and vectors."
                 )

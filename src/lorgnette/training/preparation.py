@@ -109,8 +109,8 @@ def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
             "--select bleu needs a translation model; for a classifier use loss, cross_entropy or accuracy."
         )
     parts = parts_of(settings)
-    if (classes := classes_of(settings, parts.labels, trained=trained)) is not None:
-        parts = parts.in_classes(classes, settings.labels, settings.model)
+    classes = classes_of(settings, parts.labels, trained=trained)
+    parts = parts.agreeing() if classes is None else parts.in_classes(classes, settings.labels, settings.model)
     made = builder(settings, parts.labels, lambda: parts.train)
     reader = Reader(made.tokenizer, made.config, made.max_length, _maps(settings))
     notes = list(parts.notes)

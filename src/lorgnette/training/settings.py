@@ -24,6 +24,10 @@ MOST: Final = 2**31 - 1
 Count = Annotated[int, Interval(1, MOST)]
 Positive = Annotated[float, Interval(0, closed="right")]
 NotNegative = Annotated[float, Interval(0, MOST)]
+SCHEDULES: Final = (
+    *("linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"),
+)
+"""Those of transformers that take no more than the steps and the warm-up."""
 NOT_THE_RUN = (
     "out",
     "resume",
@@ -78,6 +82,7 @@ class TrainingSettings:
     epochs       at most so many; None: 20 for presets and translators, 3 to fine-tune a classifier
     learning_rate, warmup    the step size, and the steps over which it grows (below 1: their share of all steps);
                  None: 1e-3 for presets, and 2e-5 with a tenth of warm-up to fine-tune a classifier
+    schedule     how the step size goes on; None: constant for presets, falling for all else
     label_smoothing, beams   of translation models: ε of the loss, and the beam of the translations that are scored
     limit        only the first N training texts; `test_limit` of the test texts
     labels       which class of a trained classifier each label of the corpus is, where their names differ
@@ -119,7 +124,7 @@ class TrainingSettings:
     seed: Annotated[Seed, Shown(RUN, "Random seed.", only="prune")] = 0
     epochs: Annotated[Count | None, Shown(RUN, "Maximum number of epochs.", default="20, pretrained 3")] = None
     learning_rate: Annotated[Positive | None, Shown(_LOSS, "Learning rate.", default="1e-3, pretrained 2e-5")] = None
-    schedule: str | None = None
+    schedule: Annotated[str, OneOf(SCHEDULES)] | None = None
     warmup: Annotated[
         NotNegative | None,
         Shown(_LOSS, "Warm-up steps; below 1, a fraction of all steps.", default="pretrained 0.1", only="train"),
@@ -185,6 +190,8 @@ class TrainingSettings:
         for each in dataclasses.fields(self):
             if not isinstance(each.type, str) and (value := getattr(self, each.name)) is not each.default:
                 check(value, each.type, f"`{each.name}`")
+        if self.schedule == "constant" and self.warmup:
+            raise UserError("The schedule 'constant' has no warm-up: use 'constant_with_warmup', or omit `warmup`.")
         if self.bf16 and self.fp16:
             raise UserError("`bf16` and `fp16` are two precisions: choose one.")
 

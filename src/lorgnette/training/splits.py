@@ -7,13 +7,15 @@ from pathlib import Path
 
 from lorgnette.errors import UserError
 from lorgnette.texts import Corpus, Example, corpus
-from lorgnette.texts.labels import matched
+from lorgnette.texts.labels import agreeing, matched
 from lorgnette.training.settings import Splits, TrainingSettings
+
+TRAINED = "the training texts"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The corpora of a run. The test texts are only opened here: nothing of them is read before training is over."""
+    """The corpora of a run. Of the test texts only the names of their classes are read before training is over."""
 
     train: Corpus
     validation: Corpus
@@ -30,6 +32,15 @@ class Parts:
         assert train is not None
         assert validation is not None
         return replace(self, train=train, validation=validation, test=test, labels=classes)
+
+    def agreeing(self) -> "Parts":
+        """The same texts with the classes of the training texts in every split, for a model that has none yet."""
+        validation, test = (
+            None if part is None else agreeing(part, self.labels, what=f"{part.name}: the {which} texts", other=TRAINED)
+            for part, which in ((self.validation, "validation"), (self.test, "test"))
+        )
+        assert validation is not None
+        return replace(self, validation=validation, test=test)
 
 
 def parts_of(settings: TrainingSettings, *, classes: bool = True) -> Parts:
