@@ -85,6 +85,30 @@ def test_the_deletion_test_tells_scores_from_chance(found):
         patch_deletion(subject, batch, tokens[:, 1:])
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"draws": 0}, "draws must be a whole number from 1 to 100,000"),
+        ({"shares": (0.1, 1.5)}, "shares must be a list of numbers above 0 and at most 1"),
+        ({"shares": ()}, "not an empty one"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_what_would_be_no_test_is_refused(found, told, said):
+    """Without draws chance would fall by 0, which any explanation beats."""
+    subject, _, batch = found
+    with pytest.raises(lo.UserError, match=said):
+        patch_deletion(subject, batch, torch.rand(batch.source.mask.shape), **told)
+    with pytest.raises(lo.UserError, match=said):
+        lo.patch_test(subject, ["a", "b"], **told)
+
+
+def test_scores_that_are_no_numbers_are_refused(found):
+    subject, _, batch = found
+    with pytest.raises(lo.UserError, match="scores must be numbers"):
+        patch_deletion(subject, batch, torch.full(batch.source.mask.shape, torch.nan))
+
+
 def test_the_control_finds_nothing():
     """The head looks at the patch as before and writes nothing: attention alone is taken in, norms and the rest not."""
     inputs = seen(PLACES)

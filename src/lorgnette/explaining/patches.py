@@ -1,6 +1,8 @@
 """Which patches of a picture a prediction needs: hide them, and see how far its log-probability falls."""
 
+import operator
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from lorgnette import axes
 from lorgnette.attending import Call, Tap
-from lorgnette.constraints import checked
+from lorgnette.constraints import Interval, NotEmpty, Seed, checked
 from lorgnette.errors import UserError
 from lorgnette.explaining import explain
 from lorgnette.explaining.target import Next
@@ -20,6 +22,8 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.padding import last_positions
 from lorgnette.texts.patches import IMAGE
 
+Shares = Annotated[Sequence[Annotated[float, Interval(0, 1, "right")]], NotEmpty()]
+Draws = Annotated[int, Interval(1, 100_000)]
 SHARES = (0.1, 0.2, 0.3, 0.5, 0.8)
 ORDER = "order"
 
@@ -66,9 +70,9 @@ def patch_deletion(
     batch: Batch,
     scores: Float[Tensor, "batch token"],
     *,
-    shares: Sequence[float] = SHARES,
-    draws: int = 8,
-    seed: int = 0,
+    shares: Shares = SHARES,
+    draws: Draws = 8,
+    seed: Seed = 0,
 ) -> xr.Dataset:
     """The deletion test for patches: the fall when those with the highest scores are hidden, and that of random ones.
 
@@ -84,8 +88,11 @@ def patch_deletion(
     """
     if scores.shape != batch.source.mask.shape:
         raise UserError(f"scores must have the batch's shape {tuple(batch.source.mask.shape)}: one for each token.")
+    if not bool(scores.isfinite().all()):
+        raise UserError("scores must be numbers, so that they can be ranked. Got NaN or infinity among them.")
+    shares, draws = [float(share) for share in shares], operator.index(draws)
     image, whole, answer = _whole(subject, batch)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(operator.index(seed))
     by_score = scores.detach().double().cpu()
     falls = np.zeros((2, len(shares), len(image)))
     for number, share in enumerate(shares):
@@ -94,7 +101,7 @@ def patch_deletion(
         for _ in range(draws):
             drawn = _top(torch.rand(image.shape, generator=generator, dtype=torch.double), image, share)
             falls[1, number] += (whole - _log_probability(subject, batch, answer, drawn)).cpu().numpy() / draws
-    coordinates = {ORDER: ["scores", "random"], axes.SHARE: list(shares), axes.TEXT: [e.id for e in batch.examples]}
+    coordinates = {ORDER: ["scores", "random"], axes.SHARE: shares, axes.TEXT: [e.id for e in batch.examples]}
     return xr.Dataset({"fall": ((ORDER, axes.SHARE, axes.TEXT), falls)}, coordinates)
 
 
@@ -104,9 +111,9 @@ def patch_test(
     corpus: object,
     method: str = "attnlrp",
     *,
-    shares: Sequence[float] = SHARES,
-    draws: int = 8,
-    seed: int = 0,
+    shares: Shares = SHARES,
+    draws: Draws = 8,
+    seed: Seed = 0,
 ) -> xr.Dataset:
     """The deletion test over a corpus of texts with pictures: does an explanation find the patches that are read?
 
@@ -120,6 +127,7 @@ def patch_test(
     What it does not tell you: which patches; and a method may find what the model reads where this prediction does not
     depend on the picture at all, so that nothing falls.
     """
+    shares, seed = [float(share) for share in shares], operator.index(seed)
     falls = []
     for number, example in enumerate(as_examples(texts_of(corpus))):
         if example.image is None:
@@ -137,7 +145,7 @@ def patch_test(
         made[name] = dims, values.mean(0)
         made[f"{name}_se"] = dims, values.std(0, ddof=1) / np.sqrt(len(values))
         made[f"{name}_count"] = dims, np.full(values.shape[1:], len(values))
-    return xr.Dataset(made, {ORDER: ["scores", "random"], axes.SHARE: list(shares)})
+    return xr.Dataset(made, {ORDER: ["scores", "random"], axes.SHARE: shares})
 
 
 def _whole(subject: Subject, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
