@@ -29,7 +29,7 @@ demo: $(INSTALLED)
 test: lint chromium
 	$(BIN)/python -m pytest
 
-# Some twenty minutes on two cores; SEED=n draws other cases, ONLY=corpora (treebanks, models, …, kills, signals) only some.
+# Some twenty minutes on two cores; SEED=n draws other cases, ONLY=corpora (treebanks, …, trainings, kills, signals) only some.
 fuzz: $(INSTALLED)
 	@PYTHONPATH=.:src:tests $(BIN)/python -m fuzz $(if $(CASES),--cases $(CASES)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 

@@ -23,7 +23,11 @@ def place(tmp_path_factory):
         yield place
 
 
-@pytest.mark.parametrize("area", sorted(set(AREAS) - {"calls"}))
+ALONE = {"calls": 80, "trainings": 10}
+"""Areas of functions, with as many cases."""
+
+
+@pytest.mark.parametrize("area", sorted(AREAS.keys() - ALONE))
 def test_a_right_answer_or_one_line(place, area):
     outcomes = []
     run_cases(place, area, 1, CASES, outcomes.append)
@@ -32,21 +36,21 @@ def test_a_right_answer_or_one_line(place, area):
     assert not wrong, "\n".join(f"{one.kind}: {one.what}\n{one.details}" for one in wrong)
 
 
-def test_calls_with_hostile_values(tmp_path):
+@pytest.mark.parametrize("area", ALONE)
+def test_functions_with_hostile_values(tmp_path, area):
     """In a process of its own, without the checks of annotations that would stop wrong types before we do."""
-    options = ["--only", "calls", "--cases", "80", "--jobs", "1", "--out", str(tmp_path)]
+    options = ["--only", area, "--cases", str(ALONE[area]), "--jobs", "1", "--out", str(tmp_path)]
     ran = run("-m", "fuzz", *options, cwd=Path(__file__).parents[1])
     assert ran.returncode == 0, (tmp_path / "wrong.txt").read_text() or ran.stderr
-    assert "| calls | 80 |" in ran.stdout
+    assert f"| {area} | {ALONE[area]} |" in ran.stdout
 
 
 NOT_CALLED = {
     "attend": "transformers calls it, with what a model passes on",
     "corpora": "no argument", "explanations": "no argument", "families": "no argument", "lenses": "no argument",
-    "train": "every field of its settings is checked by its type",
-    "prune": "its settings are those of train",
+    "train": "has an area of its own, trainings",
+    "prune": "likewise",
     "tapped": "takes taps, which are programs",
-    **dict.fromkeys(("patch_deletion", "patch_falls", "patch_test"), "take a model of pictures; checked at the door"),
     "vllm_calls": "reads what another program wrote: tests/bare/test_calls.py",
 }  # fmt: skip
 
@@ -60,9 +64,9 @@ def test_every_function_gets_hostile_values(place):
 
 OF_OUR_OBJECTS = {
     "Trace.compared", "Trace.of", "Trace.of_without", "Trace.over", "Trace.matrix", "Trace.overlay", "Comparison.of",
-    "Corpus.some", "Corpus.identify", "Plot.below_each_other", "Trace.of_calls", "Trace.tower",
+    "Corpus.some", "Corpus.identify", "Plot.below_each_other", "Trace.of_calls",
 }  # fmt: skip
-"""Methods whose arguments are objects that Lorgnette itself makes; an overlay and a tower need a picture."""
+"""Methods whose arguments are objects that Lorgnette itself makes; an overlay needs a picture too."""
 BEHIND = {"known_stack": "Trace.pieces", "tokens": "Trace.pieces", "placed": "Attention[]", "get": "Results[]"}
 """Methods that others call with what they are given."""
 

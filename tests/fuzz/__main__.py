@@ -135,9 +135,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as root, place_for_cases(Path(root)) as place:
         shares = {given.only: 1.0} if given.only in AREAS else {} if given.only else SHARES
         chunks = [
-            (area, given.seed * 10_000 + number, CHUNK)
+            (area, given.seed * 10_000 + number, min(CHUNK, cases - number * CHUNK))
             for area, share in shares.items()
-            for number in range(-(-round(given.cases * share) // CHUNK))
+            for cases in [round(given.cases * share)]
+            for number in range(-(-cases // CHUNK))
         ]
         chunks.sort(key=lambda chunk: chunk[1])  # areas in turn: a run that is stopped has seen all of them
         counts = fuzzed(place, chunks, given.jobs, given.out)

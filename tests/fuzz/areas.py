@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from fuzz import calls, corpora, models, options, runs, texts, treebanks
+from fuzz import calls, corpora, models, options, runs, texts, trainings, treebanks
 from fuzz.place import Place, quick_pictures, shared_models
 from fuzz.trial import Call, Case, Outcome, tried
 from lorgnette import lens as lenses
@@ -24,9 +24,11 @@ AREAS: dict[str, Callable[[Place], SearchStrategy[Case] | SearchStrategy[Call]]]
     "texts": texts.cases,
     "options": options.cases,
     "calls": calls.cases,
+    "trainings": trainings.cases,
 }
 SHARES = {
-    "corpora": 0.15, "treebanks": 0.1, "models": 0.15, "results": 0.1, "texts": 0.15, "options": 0.15, "calls": 0.2,
+    "corpora": 0.15, "treebanks": 0.1, "models": 0.15, "results": 0.1, "texts": 0.15, "options": 0.1, "calls": 0.2,
+    "trainings": 0.05,
 }  # fmt: skip
 
 

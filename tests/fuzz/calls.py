@@ -56,7 +56,8 @@ def functions(place: Place) -> dict[str, Function]:
     inputs = dict(subject.tokenizer(SOME, padding=True, return_tensors="pt"))
     return {
         **_of_passes(subject, inputs), **_of_interventions(subject.model, inputs), **_of_texts(subject),
-        **_of_subjects(place, subject), **_of_prompts(place), **_of_results(subject), **methods(place),
+        **_of_subjects(place, subject), **_of_prompts(place), **_of_results(subject), **_of_pictures(place),
+        **methods(place),
     }  # fmt: skip
 
 
@@ -305,6 +306,27 @@ def _of_results(subject: lo.Subject) -> dict[str, Function]:
         ),
         "remove_heads": Function(without, {"model": subject.model, "heads": ["1.2"], "factors": None},
                                  {"model": MODEL, "heads": HEAD, "factors": ("factor", *HEAD)}, lo.remove_heads),
+    }  # fmt: skip
+
+
+def _of_pictures(place: Place) -> dict[str, Function]:
+    """Functions that hide patches of a picture."""
+    subject, examples = place.seeing
+    batch = subject.encode(examples)
+    odds: dict[str, Any] = {"shares": (0.5,), "draws": 1, "seed": 0}
+    scores = torch.rand(batch.source.mask.shape)
+    names = {"shares": ("shares",), "draws": ("draws",), "seed": ("seed",)}
+    return {
+        "patch_falls": Function(lo.patch_falls, {"subject": subject, "batch": batch},
+                                {"subject": MODEL, "batch": ("batch",)}, lo.patch_falls),
+        "patch_deletion": Function(
+            lo.patch_deletion, {"subject": subject, "batch": batch, "scores": scores, **odds},
+            {"subject": MODEL, "batch": ("batch",), "scores": ("scores",), **names}, lo.patch_deletion,
+        ),
+        "patch_test": Function(
+            lo.patch_test, {"subject": subject, "corpus": examples, "method": "gradient_x_input", **odds},
+            {"subject": MODEL, "corpus": (*CORPUS, "picture"), "method": ("method",), **names}, lo.patch_test,
+        ),
     }  # fmt: skip
 
 

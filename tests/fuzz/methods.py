@@ -26,6 +26,7 @@ def _of_passes(place: Place) -> dict[str, Function]:
     trace = subject.trace(SOME[0])
     prompt = decoder.trace(lo.prompt(doc=SOME[0], question=SOME[1]), generate=1)
     seen = lo.attention(subject.model, **subject.tokenizer(SOME, padding=True, return_tensors="pt"))
+    pictured = place.seeing[0].trace(place.seeing[1][0])
     stack, part, name = ("stack",), ("part", "measure", "pass", "name "), ("layer", "head", "no array", "name", "pass")
     at = {"layer": 1, "head": 2, "stack": "encoder", "words": False}
     names = {"layer": ("layer",), "head": ("head",), "stack": stack, "words": ("words",)}
@@ -44,6 +45,7 @@ def _of_passes(place: Place) -> dict[str, Function]:
         "Trace.plot": Function(trace.plot, dict(at), names, lo.Trace.plot),
         "Trace.pieces": Function(trace.pieces, {"stack": None}, {"stack": stack}, lo.Trace.pieces),
         "Trace.words": Function(trace.words, {"stack": None}, {"stack": stack}, lo.Trace.words),
+        "Trace.tower": Function(pictured.tower, {"table": 0}, {"table": ("table", "tiles")}, lo.Trace.tower),
         "Trace.save": Function(_saving(trace.save), {"path": "a.html"}, {"path": PATH}, lo.Trace.save),
     }  # fmt: skip
 

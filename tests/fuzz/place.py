@@ -42,6 +42,22 @@ class Place:
         return str(self.root / "texts.txt")
 
     @cached_property
+    def seeing(self) -> tuple[lo.Subject, list[Example]]:
+        """A tiny model of pictures and text with its processor, and two texts with a picture of noise each."""
+        from PIL import Image
+        from tiny.pictures import picture_model
+        from tiny.processors import processor_of
+        from transformers import LlavaForConditionalGeneration
+
+        torch.manual_seed(0)
+        model = LlavaForConditionalGeneration(picture_model("llava")[0].config).eval()
+        subject, draw = lo.Subject(model, processor_of("llava")), np.random.default_rng(0)
+        noise = [Image.fromarray(draw.integers(0, 256, (20, 30, 3), dtype=np.uint8)) for _ in range(2)]
+        return subject, [
+            subject.example(text, image=each) for text, each in zip(("a red cat", "it"), noise, strict=True)
+        ]
+
+    @cached_property
     def run(self) -> Path:
         """A folder of results, with its examples."""
         from lorgnette.looking.texts import TokenizedTexts
