@@ -19,8 +19,10 @@ from lorgnette.statistics.estimate import Estimate, error_of_sum, false_discover
 Held = Sequence[tuple[Site | tuple[Site, ...] | None, Mapping[str, tuple[Tensor, Tensor]]]]
 Label = str | int | float
 MOST_CELLS = 1024
-"""Heads of a model beyond which nothing is paired: their products would take more than 34 MB. The report then uses the
-sum of two errors, the largest that the error of a difference can be, and says that it is not paired."""
+"""Heads of a model beyond which nothing is paired: their products would take more than 34 MB for each variable, 134 MB
+for 2,048 heads, in memory as well as in every shard and saved state (`weights` has two such variables, `importance` one
+for each kind of ablation). The report then uses the sum of two errors, the largest that the error of a difference can
+be, and says that it is not paired."""
 MOST_CONTRASTED = 2048
 """The same where labels of an axis are cells of every head, for `contrasts`: at most 134 MB."""
 _ROWS = 32
