@@ -329,7 +329,7 @@ def test_a_tap_that_does_not_say_what_it_does_writes_no_results(tmp_path):
 def test_few_texts_are_noted():
     """Below fifty texts, t intervals of uneven values err more often than they say (docs/tests.md)."""
     few = looked(bert(torch.float32))["weights"].provenance
-    assert f"{len(TEXTS)} texts: below 50, t intervals and tests of uneven values are too sure" in few.notes
+    assert f"Fewer than 50 texts ({len(TEXTS)}): t intervals and tests of uneven values are too sure" in few.notes
     many = lo.look(bert(torch.float32), [f"the cat sat {n}" for n in range(50)], ["weights"], progress=False)
     assert not any("too sure" in note for note in many["weights"].provenance.notes)
     one = lo.look(bert(torch.float32), TEXTS[:1], ["weights"], progress=False)

@@ -47,6 +47,8 @@ def test_every_table_is_balanced_and_says_what_it_leaves_out(name):
 
 def test_text_is_escaped():
     assert escaped("a_b & 50 % {x} \\input") == r"a\_b \& 50 \% \{x\} \textbackslash{}input"
+    assert escaped("norm ‖αf(x)‖, α") == r"norm $\|\alpha f(x)\|$, $\alpha$"
+    assert escaped("‖ a_b ‖") == r"$\|$ a\_b $\|$"
     assert escaped("x\n\x1b^") == r"x \textasciicircum{}"
     made = weights()
     odd = Result("weights", made.data, Provenance(model="my_model&{}", corpus="a%b", texts=3))

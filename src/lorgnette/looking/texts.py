@@ -350,7 +350,7 @@ class Counts:
         alone = [f"{self.untranslated} texts have no translation and are missing from decoder and cross-attention"]
         names = ", ".join(id for _, id in self.first_skipped)
         left_out = [f"{self.skipped} items of the corpus were skipped: {names}"]
-        few = [f"{self.texts} texts: below {FEW}, t intervals and tests of uneven values are too sure"]
+        few = [f"Fewer than {FEW} texts ({self.texts}): t intervals and tests of uneven values are too sure"]
         said = (
             (empty, self.empty), (alone, self.untranslated), (left_out, self.skipped), (few, 1 < self.texts < FEW),
         )  # fmt: skip

@@ -26,6 +26,7 @@ _SPECIAL = {
     "‖": r"$\|$", "|": "$|$", "α": r"$\alpha$", "∂": r"$\partial$", "ρ": r"$\rho$", "ξ": r"$\xi$", "−": "$-$",
     "→": r"$\to$", "×": r"$\times$", "Σ": r"$\Sigma$", "≥": r"$\ge$", "·": r"$\cdot$",
 }  # fmt: skip
+_NORM = re.compile(r"‖([a-zα()]+)‖")
 
 
 def write_latex(results: Results, folder: Path, lens: str | None = None) -> list[Path]:
@@ -77,8 +78,14 @@ def latex_table(result: Result) -> str:
 
 
 def escaped(text: object) -> str:
-    """Text as LaTeX prints it, whatever it holds; control characters are dropped."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(str(text).split()) if letter.isprintable())
+    """Text as LaTeX prints it, whatever it holds; control characters are dropped. A norm ‖αf(x)‖ is one formula."""
+    plain = "".join(letter for letter in " ".join(str(text).split()) if letter.isprintable())
+    between, out = _NORM.split(plain), ""
+    for words, norm in zip(between[::2], [*between[1::2], ""], strict=True):
+        out += "".join(_SPECIAL.get(letter, letter) for letter in words)
+        if norm:
+            out += r"$\|" + norm.replace("α", r"\alpha ") + r"\|$"
+    return out
 
 
 def _fits(array: xr.DataArray) -> bool:
