@@ -45,6 +45,13 @@ def test_parts_are_printed_and_written(model, tmp_path):
     used = lo.sources(lo.load(model), lo.prompt(PARTS), " bad", among="document *")
     mine = table[table["prompt"] == 2]
     assert mine["drop"].tolist() == pytest.approx(used.to_dataframe()["drop"].tolist(), abs=1e-5)
+    heads = pd.read_csv(out / "heads.csv")
+    layers, count = used.data["head_norm"].shape[:2]
+    assert len(heads) == 4 * len(PARTS) * layers * count
+    own = heads[heads["prompt"] == 2].set_index(["part", "layer", "head"])
+    for signal in ("attention", "norm", "relevance"):
+        expected = used.data[f"head_{signal}"].to_series().reorder_levels(["source", "layer", "head"])
+        assert own.loc[expected.index.tolist(), signal].tolist() == pytest.approx(expected.tolist(), abs=1e-4)
     result = lo.Results.load(out)["sources"]
     assert int(result.data["gold_count"].sel(signal="drop")) == 4
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -62,6 +69,14 @@ def test_the_model_answers_where_no_answer_is_given(model, tmp_path):
     assert done.exit_code == 0, done.output
     assert "1 answer to generate" in done.stderr
     assert "document 2" in done.stdout
+
+
+def test_heads_are_left_out_on_request(model, tmp_path):
+    rows, out = [{"parts": PARTS, "answer": " good"}], tmp_path / "run"
+    done = CliRunner().invoke(app, ["sources", model, written(tmp_path, *rows), "--no-heads", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert not (out / "heads.csv").exists()
+    assert "head_norm" not in lo.Results.load(out)["sources"].data
 
 
 @pytest.mark.parametrize(

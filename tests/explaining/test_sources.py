@@ -1,5 +1,7 @@
 """What an answer used of its prompt: against the model's own eager attention with an explicit mask, in float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -267,3 +269,21 @@ def test_a_look_says_what_a_prompt_takes(capsys):
     example = answered(lo.prompt(PARTS), ANSWER)
     lo.look(gpt2(), [example], ["sources"])
     assert "sources: for each prompt one pass for attention and norms" in capsys.readouterr().err
+
+
+def test_a_look_keeps_what_every_part_has_at_every_head():
+    """A row for each part of each prompt, as `lo.sources` has it; removed heads are missing."""
+    made = lo.remove_heads(gpt2(), ["1.2", "1.4"])
+    parts = [PARTS, {name: f"{text} ." for name, text in PARTS.items()}]
+    prompts = [replace(answered(lo.prompt(each), ANSWER), id=str(number)) for number, each in enumerate(parts)]
+    found = lo.look(made, prompts, ["sources:heads=true"], batch_tokens=1, progress=False)["sources"].data
+    assert "head_norm" not in lo.look(made, prompts, ["sources"], progress=False)["sources"].data
+    for number, each in enumerate(parts):
+        used = lo.sources(made, each, ANSWER, progress=False)
+        labels = [f"{number}: {name}" for name in each]
+        for signal in ("attention", "norm", "relevance"):
+            own = found[f"head_{signal}"].sel(stack="decoder", source=labels).transpose("layer", "head", "source")
+            expected = used.heads(signal).transpose("layer", "head", "source").values
+            np.testing.assert_allclose(own.values, expected, rtol=1e-5, atol=1e-6)
+            assert np.isnan(own.values[0, [1, 3]]).all()
+            assert not np.isnan(own.values[0, [0, 2]]).any()

@@ -210,7 +210,7 @@ Path(f"{where}.chosen-{os.environ.get('RANK', '0')}.json").write_text(json.dumps
 GROUPS = {
     "all": ("classifier", "TREEBANK", "all"),
     "translation": ("marian", "EXAMPLES", "alignment,logitlens"),
-    "generation": ("gpt2", "PROMPTS", "sources,context:sinks=1,windows=2+4,window=3"),
+    "generation": ("gpt2", "PROMPTS", "sources:heads=true,context:sinks=1,windows=2+4,window=3"),
     "pairs": ("classifier", "EXAMPLES", "patching"),
 }
 SAMPLED = {"norms", "geometry", "cones", "probes", "attention-probe", "gating", "frequency", "sources", "patching"}

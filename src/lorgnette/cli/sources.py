@@ -34,6 +34,10 @@ def sources(
         int, typer.Option(min=1, metavar="N", help="Where no answer is given, let the model answer with N tokens.")
     ] = 32,
     method: Annotated[str, typer.Option(help="Relevance: attnlrp, ah or gradient_x_input.")] = "attnlrp",
+    heads: Annotated[
+        bool,
+        typer.Option(help="With --out, write what every part has at every head: attention, norm and relevance."),
+    ] = True,
     limit: options.Limit = None,
     out: options.Out = None,
     resume: options.Resume = False,
@@ -45,8 +49,8 @@ def sources(
     For every part: its share of attention and of the norm at the rows that predict the answer, its relevance, how
     far the log-probability of the answer falls when the part is masked out in every layer (drop), and how far it
     rises when it is the only source (alone). Over several prompts: how well each signal, and each head, ranks the
-    sources as masking them does. With --out, results, report.html and a table of all parts (sources.csv) are
-    written to a folder.
+    sources as masking them does. With --out, results, report.html, a table of all parts (sources.csv) and one of all
+    parts at all heads (heads.csv) are written to a folder.
 
     A line of PROMPTS is {"parts": {"document 1": "…", "question": "…"}, "answer": " …"}, or has "text" with the
     name, start and end of each of its "parts", or "messages" for a chat, whose contents may be given in parts. "gold"
@@ -68,7 +72,7 @@ def sources(
     from lorgnette.reporting import Report
     from lorgnette.texts.prompts import prompt_corpus
 
-    lens = SourceSignals(among, generate, method)
+    lens = SourceSignals(among, generate, method, heads and out is not None)
     texts = prompt_corpus(prompts)
     texts = texts if limit is None else texts.take(limit)
     subject = opening.load(model)
@@ -85,11 +89,24 @@ def sources(
     if out is not None:
         write_report(page, subject, lambda: short_texts(tokenized), out)
         _parts(results["sources"]).to_csv(out / "sources.csv", index=False)
+        if heads:
+            _heads(results["sources"]).to_csv(out / "heads.csv", index=False, float_format="%.6g")
 
 
 def _parts(result: "Result") -> "pd.DataFrame":
-    frame = result.data[["tokens", "compared", "attention", "norm", "relevance", "drop", "alone"]].to_dataframe()
-    frame = frame.reset_index()
+    names = ["tokens", "compared", "attention", "norm", "relevance", "drop", "alone"]
+    return _by_prompt(result.data[names].to_dataframe().reset_index())
+
+
+def _heads(result: "Result") -> "pd.DataFrame":
+    """A row for every part and head, with the prompt and the part in front."""
+    names = {f"head_{name}": name for name in ("attention", "norm", "relevance")}
+    data = result.data[list(names)].rename(names).transpose("source", "stack", "layer", "head")
+    return _by_prompt(data.to_dataframe().reset_index().drop(columns="stack").dropna())
+
+
+def _by_prompt(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The label of a source as two columns: its prompt and its part."""
     names = [label.rsplit(": ", 1) for label in frame.pop("source")]
     frame.insert(0, "prompt", [name for name, _ in names])
     frame.insert(1, "part", [part for _, part in names])

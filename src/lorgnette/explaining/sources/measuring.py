@@ -251,7 +251,7 @@ def _hidden(compared: Bool[Tensor, " part"]) -> Bool[Tensor, "copy part"]:
     return torch.cat([each, others, compared[None]])
 
 
-def _grid(subject: Subject, by_site: Mapping[Site, Float[Tensor, "head part"]]) -> Float[np.ndarray, "layer head part"]:
+def _grid(subject: Subject, by_site: Mapping[Site, Float[Tensor, "_ part"]]) -> Float[np.ndarray, "layer head part"]:
     """All layers and heads; NaN for heads that were removed."""
     layers = 1 + max(site.layer for site in by_site)
     parts = next(iter(by_site.values())).shape[1]

@@ -57,6 +57,9 @@ _DESCRIPTIONS = {
     "relevance": "relevance of a part for the summed logits of the answer",
     "drop": "log P(answer) minus log P(answer) with the part masked out, in nats",
     "alone": "log P(answer) with this source alone minus log P(answer) with none, in nats",
+    "head_attention": "weight of a part at a head, mean over the rows that say the answer",
+    "head_norm": "norm of what a head takes from a part, mean over these rows, in the model's units",
+    "head_relevance": "relevance of a part at a head for the summed logits of the answer",
 }
 
 
@@ -71,7 +74,8 @@ class SourceSignals(Lens):
     every head, and two baselines: `length` and `recency`. Both numbers are over prompts in which a source matters:
     without it the answer is at most half as likely. Texts have parts and perhaps an answer (else the model answers,
     with at most `generate` tokens); `among` names the sources that are compared, by default every part but the last.
-    Where `gold` names a part, `gold` says how often a signal, or the drop, ranks it first.
+    Where `gold` names a part, `gold` says how often a signal, or the drop, ranks it first. `heads` keeps the attention,
+    norm and relevance of every part at every head, as `head_attention` and so on.
 
     What it does not tell you: that a source with a small drop was not read: another may say the same.
     """
@@ -80,7 +84,9 @@ class SourceSignals(Lens):
     summary: ClassVar[str] = "which parts of a prompt the answer uses, and which signal and heads tell"
     reads = frozenset({"tokens", "cpu"})
 
-    def __init__(self, among: Sequence[str] | str | None = None, generate: int = 32, method: str = "attnlrp") -> None:
+    def __init__(
+        self, among: Sequence[str] | str | None = None, generate: int = 32, method: str = "attnlrp", heads: bool = False
+    ) -> None:
         super().__init__()
         if method not in EVEN:
             raise UserError(
@@ -88,7 +94,7 @@ class SourceSignals(Lens):
             )
         self.among: tuple[str, ...] | None = listed_names(among)
         self.generation: Generation = Generation(generate)
-        self.method = method
+        self.method, self.keeps_heads = method, heads
         self.announced = ""
         """what all prompts take, if somebody has counted"""
 
@@ -109,6 +115,8 @@ class SourceSignals(Lens):
         self.of_heads: Moments = Moments(self, "head_agreement", {axes.MEASURE: SIGNALS})
         columns = {"id": NAME, "parts": NAME, "answer": NAME, "beginning": NAME, "likelihood": Column((2,))}
         columns |= {"table": Column((len(COLUMNS),), ragged=True)}
+        if self.keeps_heads:
+            columns["heads"] = Column((len(self.sites), self.heads, len(SIGNALS)), torch.float32, ragged=True)
         self.rows: HashSample = HashSample(self, "rows", columns, size=None)
 
     def finish(self, batch: Batch, outputs: ModelOutput) -> None:
@@ -157,10 +165,22 @@ class SourceSignals(Lens):
         table = torch.tensor(np.stack([data[key].values.astype(float) for key in COLUMNS], 1))
         number = torch.tensor([text_key(name) >> 11], dtype=torch.int64)
         likelihood = torch.tensor([[found.log_probability, found.without_any]], dtype=torch.float64)
-        self.rows.add(
-            number, id=as_names([name]), parts=as_names(["\n".join(parts)]), answer=as_names([found.answer]),
-            beginning=as_names([found.beginning or ""]), likelihood=likelihood, table=[table],
-        )  # fmt: skip
+        columns: dict[str, Tensor | Sequence[Tensor]] = {
+            "id": as_names([name]), "parts": as_names(["\n".join(parts)]), "answer": as_names([found.answer]),
+            "beginning": as_names([found.beginning or ""]), "likelihood": likelihood, "table": [table],
+        }  # fmt: skip
+        if self.keeps_heads:
+            columns["heads"] = [self._at_heads(data)]
+        self.rows.add(number, None, 0, **columns)
+
+    def _at_heads(self, data: xr.Dataset) -> Float[Tensor, "part site head signal"]:
+        """The signals of every part at the heads that are there, those of a pruned site in front."""
+        values = np.stack([data[f"head_{key}"].transpose(axes.SOURCE, axes.LAYER, axes.HEAD) for key in SIGNALS], -1)
+        out = torch.zeros(len(values), len(self.sites), self.heads, len(SIGNALS))
+        for place, site in enumerate(self.sites):
+            own = list(self.numbers[site])
+            out[:, place, : len(own)] = torch.from_numpy(values[:, site.layer, own])
+        return out
 
     def _add_heads(
         self, rows: Sequence[int], found: Sources, among: Bool[np.ndarray, " part"], drop: np.ndarray | None
@@ -206,18 +226,27 @@ class SourceSignals(Lens):
 
     def _table(self) -> dict[str, xr.DataArray]:
         rows = self.rows.rows()
+        tables = rows.pieces("table")
+        at_heads = rows.pieces("heads") if self.keeps_heads else tables
         prompts = sorted(
-            zip(rows.names("id"), rows.names("parts"), rows.pieces("table"), strict=True),
+            zip(rows.names("id"), rows.names("parts"), tables, at_heads, strict=True),
             key=lambda one: (len(one[0]), one[0]),
         )
-        labels = [f"{name}: {part}" for name, parts, _ in prompts for part in parts.split("\n")]
-        numbers = torch.cat([one.view(-1, len(COLUMNS)) for _, _, one in prompts]).numpy()
+        labels = [f"{name}: {part}" for name, parts, *_ in prompts for part in parts.split("\n")]
+        numbers = torch.cat([one.view(-1, len(COLUMNS)) for *_, one, _ in prompts]).numpy()
         arrays = {
             name: xr.DataArray(numbers[:, place], dims=(axes.SOURCE,), coords={axes.SOURCE: labels})
             for place, name in enumerate(COLUMNS)
         }
         for name in ("tokens", "compared"):
             arrays[name] = arrays[name].astype("int64")
+        if self.keeps_heads:
+            shape = (-1, len(self.sites), self.heads, len(SIGNALS))
+            cells = torch.cat([one.view(shape) for *_, one in prompts]).movedim(0, -1)
+            grid = self.of_heads.laid_out(cells, {axes.SOURCE: labels})
+            for key in SIGNALS:
+                own = grid.sel({axes.MEASURE: key}, drop=True)
+                arrays |= {f"head_{key}": own, f"head_{key}_count": own.notnull().astype("int64")}
         return arrays | {"alone_count": arrays["compared"]}
 
 
