@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from made import norms, nothing, plugin, weights
 from scipy import stats
 
@@ -12,6 +13,7 @@ from lorgnette import lens as lenses
 from lorgnette.errors import UserError
 from lorgnette.figures.cells import VARIABLES, number, said
 from lorgnette.reporting import categories_by_layer, figures_of, heat_map, layer_curves
+from lorgnette.results import Result
 
 
 def rows(chart) -> list[dict]:
@@ -111,6 +113,20 @@ def test_two_further_axes_are_panels_and_colours():
     assert {row["panel"] for row in found} == {said("cls"), said("sep")}
     means = result.data["mass"].sel(category=["cls", "sep"]).mean("head").values.ravel()
     assert sorted({row["mean"] for row in found}) == pytest.approx(sorted(means))
+
+
+def test_a_stack_without_numbers_is_not_in_the_legend_and_leaves_the_colours():
+    result = weights(stacks=("encoder", "cross"))
+    colours, legends = [], []
+    for missing in (None, "encoder"):
+        there = result.data["stack"] != missing
+        empty = {"entropy": np.nan, "entropy_se": np.nan, "entropy_count": 0}
+        data = xr.Dataset({name: result.data[name].where(there, value) for name, value in empty.items()})
+        layer = layer_curves(Result("weights", data, result.provenance), "entropy").to_dict()["layer"][1]
+        colours.append(layer["encoding"]["color"]["scale"])
+        legends.append(layer["encoding"]["color"]["legend"].get("values"))
+    assert colours[0] == colours[1]
+    assert legends == [None, ["cross"]]
 
 
 def test_categories_share_out_the_whole():

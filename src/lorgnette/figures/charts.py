@@ -1,7 +1,7 @@
 """Charts of results, one function each: `Result` in, Altair chart out; how they look is decided when they are drawn."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -135,7 +135,8 @@ def layer_curves(result: Result, variable: str, **selection: Selected) -> Chart:
 
 def _curves(result: Result, array: xr.DataArray, names: list[str], width: int) -> Chart:
     variable, means, several = str(array.name), _means(result, array), len(names) > 1
-    colour = _series(names) if several else alt.value(COLOURS[0])
+    drawn = {str(row["panel"]) for row in means}
+    colour = _series(names, drawn) if several else alt.value(COLOURS[0])
     first = "layer (0: embeddings)" if 0 in array[LAYER].values else "layer"
     x = alt.X(field="layer", type="ordinal", title=first, axis=alt.Axis(labelAngle=0))
     y = alt.Y(field="mean", type="quantitative", title=titled(variable), scale=alt.Scale(zero=False, nice=True))
@@ -297,7 +298,10 @@ def _kinds(names: Iterable[str]) -> dict[str, str]:
     return {**ours, **dict.fromkeys(sorted(present - set(ours)), COLOURS[-1])}
 
 
-def _series(names: list[str]) -> Any:
+def _series(names: list[str], drawn: Container[str]) -> Any:
+    """A colour for each name, whatever is drawn, and a legend of those that are."""
     colours = [COLOURS[place % len(COLOURS)] for place in range(len(names))]
-    scale, legend = alt.Scale(domain=names, range=colours), alt.Legend(title=None, symbolOpacity=1)
+    here = [name for name in names if name in drawn]
+    some = {} if here == names else {"values": here}
+    scale, legend = alt.Scale(domain=names, range=colours), alt.Legend(title=None, symbolOpacity=1, **some)
     return alt.Color(field="panel", type="nominal", scale=scale, legend=legend)

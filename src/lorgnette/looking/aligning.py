@@ -79,6 +79,7 @@ class Aligner(Facts):
         """The error rates on the test texts with their intervals, and those on the development texts."""
         import altair as alt
 
+        from lorgnette.figures.charts import COLOURS
         from lorgnette.figures.plot import Plot
 
         values: list[Json] = [
@@ -93,8 +94,11 @@ class Aligner(Facts):
         points = base.mark_point(filled=True, size=60, opacity=0.9).encode(
             x=alt.X(field="error", type="quantitative", title="alignment error rate", scale=alt.Scale(zero=False)),
             y=down,
-            color=alt.Color(field="texts", type="nominal", legend=alt.Legend(title=None, orient="top")),
-        )
+            color=alt.Color(
+                field="texts", type="nominal", legend=alt.Legend(title=None, orient="top"),
+                scale=alt.Scale(domain=["test", "development"], range=[COLOURS[0], COLOURS[-1]]),
+            ),
+        )  # fmt: skip
         lines = base.transform_filter("datum.texts == 'test'").mark_rule().encode(
             x=alt.X(field="low", type="quantitative"), x2=alt.X2(field="high"), y=down
         )  # fmt: skip

@@ -124,6 +124,7 @@ class StreamingHeads(Facts):
         """What the loss loses without the far context of each key head, and of the least needed ones together."""
         import altair as alt
 
+        from lorgnette.figures.charts import COLOURS, signed_scale
         from lorgnette.figures.plot import Plot
 
         heads: list[Json] = self.to_dataframe()[["layer", "key_head", "change", "kind"]].to_dict("records")
@@ -132,9 +133,9 @@ class StreamingHeads(Facts):
             x=alt.X(field="key_head", type="ordinal", title="key head", axis=alt.Axis(labelAngle=0)),
             y=alt.Y(field="layer", type="ordinal", title="layer", sort="descending"),
         )
-        scale = alt.Scale(scheme="redblue", domain=[-most, most], reverse=True)
+        nats = alt.Legend(title="nats")
         cells = base.mark_rect().encode(
-            color=alt.Color(field="change", type="quantitative", scale=scale, legend=alt.Legend(title="nats"))
+            color=alt.Color(field="change", type="quantitative", scale=signed_scale(most), legend=nats)
         )
         marks = base.transform_filter("datum.kind == 'retrieval'").mark_point(color="black", size=14, filled=True)
         curve: list[Json] = []
@@ -145,7 +146,12 @@ class StreamingHeads(Facts):
                               "sets": name})  # fmt: skip
         lines = alt.Chart(alt.Data(values=curve), width=340, height=200).encode(
             x=alt.X(field="count", type="quantitative", title="key heads that stream together"),
-            color=alt.Color(field="sets", type="nominal", legend=alt.Legend(title=None, orient="top")),
+            color=alt.Color(
+                field="sets",
+                type="nominal",
+                legend=alt.Legend(title=None, orient="top"),
+                scale=alt.Scale(domain=["least needed", "random"], range=[COLOURS[0], COLOURS[-1]]),
+            ),
         )
         value = alt.Y(field="value", type="quantitative", title="increase of the loss (nats per token)")
         together = lines.mark_line(point=True).encode(y=value) + lines.mark_rule(opacity=0.6).encode(

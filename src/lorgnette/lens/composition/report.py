@@ -45,8 +45,8 @@ def _strongest(result: Result) -> Figure:
     rows = []
     for row in frame.itertuples(index=False):
         half = 0.0 if np.isnan(row.half) else float(row.half)
-        early = str(getattr(row, HEAD_A))
-        pair = f"{early if many else early.split(' ')[-1]} → {f'{row.stack} ' * many}{row.layer}-{row.head}"
+        early = str(getattr(row, HEAD_A)).replace("-", ".")
+        pair = f"{early if many else early.split(' ')[-1]} → {f'{row.stack} ' * many}{row.layer}.{row.head}"
         rows.append({"pair": pair, "side": _SIDES[row.way], "part": float(row.part),
                      "low": float(row.part) - half, "high": float(row.part) + half})  # fmt: skip
     base = alt.Chart(alt.Data(values=rows), width=360, height=alt.Step(16))
