@@ -7,6 +7,7 @@ script of their own.
 
 import asyncio
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from itertools import islice, permutations, product
 from pathlib import Path
@@ -30,13 +32,14 @@ from lorgnette.reporting.views.gather import gathered
 from lorgnette.results import Results
 from lorgnette.serve import Models, make_app
 from lorgnette.serve.server import Server
+from lorgnette.texts.parts import answered
 from lorgnette.training import TrainingSettings, prepare
 
 IMAGES = Path(__file__).resolve().parent / "images"
 OUT = IMAGES.parents[1] / "out" / "pictures"
 REVIEW = "The film is slow, but its last twenty minutes are among the most moving I have ever seen."
 TREEBANK = "ud_en_ewt"
-MINILM, SST2 = "minilm", OUT / "minilm-sst2"
+MINILM, SST2, HATS = "minilm", OUT / "minilm-sst2", OUT / "yelphat"
 SMOLLM2 = os.environ.get("LORGNETTE_SMOLLM2", "HuggingFaceTB/SmolLM2-135M")
 OPUS = os.environ.get("LORGNETTE_OPUS", "Helsinki-NLP/opus-mt-en-fr")
 NAMES = ("Mary", "John", "Tom", "Anna", "James", "Paul", "Sarah", "David", "Peter", "Lisa", "Mark", "Emma")
@@ -64,6 +67,40 @@ def un_or_une() -> lo.Corpus:
     return lo.Corpus.of(texts, name="un or une")
 
 
+FACTS = (
+    ("The captain's parrot is called", "What is the captain's parrot called?", "Pico Rosa Biscuit Otto Momo Juno"),
+    ("The baker's shop is in", "In which street is the baker's shop?", "Mill Bridge Church Garden River Castle"),
+    ("The museum's new roof is made of", "What is the museum's roof made of?", "copper glass slate straw steel wood"),
+    ("The choir will sing on", "On which day will the choir sing?", "Monday Tuesday Wednesday Thursday Friday Sunday"),
+    ("The farmer sold his field to", "Who bought the farmer's field?", "Anna Peter Clara Hugo Nina Felix"),
+    ("The ferry to the island is painted", "What colour is the ferry?", "green yellow purple orange white black"),
+    ("The teacher spends her holidays in", "Where does the teacher go?", "Norway Portugal Ireland Greece Poland Japan"),
+    ("The doctor's daughter plays the", "What does the daughter play?", "harp flute cello trumpet piano violin"),
+    ("The school garden is full of", "What grows in the school garden?", "roses tulips beans onions apples pears"),
+    ("The lighthouse was bought by a", "Who bought the lighthouse?", "painter dentist singer lawyer sailor pilot"),
+    ("The restaurant by the station serves", "What does the restaurant serve?", "fish soup rice pizza cheese eggs"),
+    ("The mayor came to the wedding by", "How did the mayor come?", "train boat bicycle bus horse plane"),
+)
+"""How a document begins, what one may ask about it, and how it may end."""
+
+
+def documents(count: int, *, told: bool = True) -> lo.Corpus:
+    """Prompts of ten documents of one sentence, each with a fact, in random order; the question is about one of them.
+
+    The same prompts, if it is not `told`, with a sentence about the weather in the place of that document.
+    """
+    draw, prompts = random.Random(0), []
+    for number in range(count):
+        facts = [(start, question, draw.choice(ends.split())) for start, question, ends in draw.sample(FACTS, 10)]
+        _, question, end = facts[asked := draw.randrange(10)]
+        texts = {f"document {place}": f"{start} {end}." for place, (start, _, end) in enumerate(facts, 1)}
+        if not told:
+            texts[f"document {asked + 1}"] = "It rained in the valley until the evening."
+        prompt = lo.prompt(texts | {"question": f"Question: {question} Answer in one word:"})
+        prompts.append(replace(answered(prompt, f" {end}"), id=f"{number}", extra={"gold": f"document {asked + 1}"}))
+    return lo.Corpus.of(prompts, name=f"ten documents{'' if told else ' without the fact'}")
+
+
 def paragraphs(count: int, least: int = 32, most: int = 96) -> lo.Corpus:
     """Paragraphs of Wikipedia of so many words."""
     texts = (text for text in lo.corpus("wikitext2", split="test") if least <= len(text.text.split()) <= most)
@@ -72,13 +109,20 @@ def paragraphs(count: int, least: int = 32, most: int = 96) -> lo.Corpus:
 
 EXPLAINED = "attnlrp+ah+decompx+gradient_x_input+attention+rollout+attention_flow"
 
+MORE = "attnlrp+ah+decompx+gradient_x_input+chefer2021+occlusion+shap+lime+attention+rollout"
+
 
 CONTEXT = "context:window=16,windows=16+32,losses=shared"
+SOURCES = "document *"
 GATING = "gating:steps=20,seeds=0+1,batch=4,pressure=0.01"
 
 
-def look(model: str | Path, texts: lo.Corpus, lens: str) -> Results:
-    return lo.look(lo.load(model, allow_pickle=model == OPUS), texts, lens, truncate=True)  # opus-mt is a pickle
+def look(model: str | Path, texts: lo.Corpus, lens: str | lo.lens.Lens) -> Results:
+    return lo.look(opened(model), texts, [lens], truncate=True)
+
+
+def opened(model: str | Path) -> lo.Subject:
+    return lo.load(model, allow_pickle=model == OPUS)  # opus-mt is a pickle
 
 
 LENSES: dict[str, Callable[[], Results]] = {
@@ -111,9 +155,22 @@ LENSES: dict[str, Callable[[], Results]] = {
     "circuits-positive": lambda: look(MINILM, paragraphs(1), "circuits"),
     "context-shared_change": lambda: look(SMOLLM2, paragraphs(6, 60, 90), CONTEXT),
     "logitlens-agreement@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=32), "logitlens"),
+    "logitlens-agreement": lambda: look(SMOLLM2, paragraphs(16), "logitlens"),
     "alignment-aer": lambda: look(OPUS, lo.corpus("hansards_en_fr"), "alignment"),
     "edges-predicted": lambda: look(SMOLLM2, giving(), "edges:among=heads"),
     "composition-strongest": lambda: look(SMOLLM2, paragraphs(12), "composition:keys=words"),
+    "composition-strongest@opus-mt": lambda: look(
+        OPUS, lo.corpus("multi30k:en-fr", split="val", limit=32), "composition:keys=words"
+    ),
+    "edges-predicted@opus-mt": lambda: look(
+        OPUS, lo.corpus("multi30k:en-fr", split="val", limit=32), "edges:among=heads"
+    ),
+    "sources-agreement": lambda: look(SMOLLM2, documents(48), lo.lens.SourceSignals(SOURCES)),
+    "sources-agreement@control": lambda: look(SMOLLM2, documents(16, told=False), lo.lens.SourceSignals(SOURCES)),
+    "coreference-accuracy@gap": lambda: look(MINILM, lo.corpus("gap_coreference", split="test"), "coreference"),
+    "coreference-accuracy@gap-smollm2": lambda: look(
+        SMOLLM2, lo.corpus("gap_coreference", split="test", limit=300), "coreference"
+    ),
     "gating-gates@opus-mt": lambda: look(OPUS, lo.corpus("multi30k:en-fr", split="val", limit=64), GATING),
     "gating-gates": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=300), "gating"),
     "agreement-spearman": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=32), "agreement"),
@@ -121,6 +178,9 @@ LENSES: dict[str, Callable[[], Results]] = {
     "cones-cosine": lambda: look(sst2(), lo.corpus("sst2", split="test", limit=200), "cones"),
     "rationales-score": lambda: look(
         sst2(), lo.corpus("yelphat", split="test50"), f"rationales:share=0.17,methods={EXPLAINED}"
+    ),
+    "rationales-score@hiding": lambda: look(
+        hats(), lo.corpus("yelphat", split="test50"), f"rationales:share=0.17,methods={MORE}"
     ),
     "geometry-sim@by-step": lambda: by_step(3e-3),
     "weights-entropy_normalised@by-step": lambda: by_step(3e-3),
@@ -133,6 +193,13 @@ def sst2() -> Path:
     if not SST2.exists():
         lo.train(MINILM, "sst2", SST2, limit=4000, epochs=1, batch_size=32, learning_rate=2e-4, test_limit=500)
     return SST2
+
+
+def hats() -> Path:
+    """Two layers of four heads on GloVe, trained on YelpHat: small enough for explanations that take many passes."""
+    if not HATS.exists():
+        lo.train("tp9-residual-position-cls", "yelphat", HATS, overrides={"layers": 2, "heads": 4})
+    return HATS
 
 
 def by_step(rate: float) -> Results:
@@ -310,9 +377,26 @@ def text_figures() -> None:
     lo.paths(subject, WIZARD, among="heads").plot().save(IMAGES / "lenses" / "edges-paths.svg")
 
 
+def streaming_figure() -> None:
+    """Which key heads of SmolLM2 can forget the middle of a text, alone and together."""
+    found = lo.stream(lo.load(SMOLLM2), paragraphs(16, 100, 130), window=16, draws=2)
+    found.save(OUT / "runs" / "stream")
+    found.page(OUT / "runs" / "stream.html")
+    found.plot().save(IMAGES / "lenses" / "context-stream.svg")
+
+
+def alignment_figure() -> None:
+    """Error rates of heads, layers and sets of heads of opus-mt, chosen on one half of the Hansards."""
+    aligner = lo.align(opened(OPUS), lo.corpus("hansards_en_fr"))
+    (OUT / "runs").mkdir(parents=True, exist_ok=True)
+    aligner.to_dataframe().to_csv(OUT / "runs" / "alignment.csv", index=False)
+    aligner.page(OUT / "runs" / "alignment.html")
+    aligner.plot().save(IMAGES / "lenses" / "alignment-rates.svg")
+
+
 SCREENS = {
-    "one-text": text_figures, "report": report_screen, "text": text_screens, "live": live_screens,
-    "recording": recording,
+    "one-text": text_figures, "stream": streaming_figure, "align": alignment_figure, "report": report_screen,
+    "text": text_screens, "live": live_screens, "recording": recording,
 }  # fmt: skip
 
 
