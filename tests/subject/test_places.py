@@ -28,10 +28,9 @@ and how many tiles stand side by side.
 """
 
 
-def shown(kind, processor, size, squares):
+def shown(kind, processor, size, squares, model=None):
     """A subject, a batch of the picture as it is and with each of these squares painted, and what enters."""
-    model, _ = picture_model(kind)
-    subject = lo.Subject(peaked(model), processor)
+    subject = lo.Subject(peaked(picture_model(kind)[0] if model is None else model), processor)
     silenced(subject)
     pixels = np.random.default_rng(0).integers(64, 192, (size[1], size[0], 3), dtype=np.uint8)
     pictures = [pixels]
@@ -125,6 +124,36 @@ def under(subject, batch, places, shape):
         expected = np.zeros_like(painted)
         expected[row * high : (row + 1) * high, column * wide : (column + 1) * wide] = True
         np.testing.assert_array_equal(painted, expected)
+
+
+LINED = [("llava_next", (32, 16)), ("llava_next", (16, 32)), ("llava_next", (32, 8)), ("llava_onevision", (32, 16))]
+
+
+@pytest.mark.parametrize(("kind", "size"), LINED)
+def test_a_token_of_lines_stands_where_its_pixels_are(kind, size):
+    """LLaVA-NeXT and OneVision show the whole picture, then its tiles as one table whose lines end in a token.
+
+    A picture that is flatter than its tiles is padded, and the padding is left out of the table.
+    """
+    wide, high = size[0] // 4, size[1] // 4
+    places = [(row, column) for row in range(high) for column in range(wide)]
+    processor, model = tiling_processor_of(kind), picture_model(kind)[0]
+    model.config.image_grid_pinpoints = processor.image_processor.image_grid_pinpoints
+    squares = [(4 * column, 4 * row, 4) for row, column in places]
+    subject, batch, states = shown(kind, processor, size, squares, model)
+    image = batch.source.categories["image"][0]
+    assert int(image.sum()) == 16 + high * (wide + 1)
+    for (row, column), (far, tile, at) in zip(places, changed(batch, states), strict=True):
+        assert [one for t, one, f in zip(tile, at.tolist(), far, strict=True) if t == 1 and f > 1e-3] == [[row, column]]
+        strongest = int(far.where(tile == 0, 0).argmax())
+        for found, one, pixels in zip(at[strongest].tolist(), (row, column), (size[1], size[0]), strict=True):
+            assert 16 * one // pixels <= found < -(-16 * (one + 1) // pixels)  # of the four that the whole has
+    tables = batch.source.patches.tables()
+    assert tables == [(0, 0), (1, 0)]
+    trace = subject.trace("it", image=batch.examples[0].image.image)
+    assert trace.overlay(1, 1, table=1).numbers.shape == (high, wide)
+    assert trace.overlay(1, 1, table=1).picture.size == size
+    assert trace.overlay(1, 1).picture.size == (16, 16)
 
 
 @pytest.mark.parametrize("kind", ["llama4", "ovis2", "lfm2_vl", "gemma4", "qwen2_5_vl"])

@@ -75,6 +75,23 @@ def tiling_processor_of(kind: str):
     if kind == "smolvlm":
         pixels = hf.SmolVLMImageProcessorPil(size={"longest_edge": 2 * SIDE}, max_image_size=longest)
         return _beside_videos(kind, pixels)
+    pinpoints = [[SIDE, SIDE], [SIDE, 2 * SIDE], [2 * SIDE, SIDE]]
+    if kind == "llava_next":
+        pixels = hf.LlavaNextImageProcessorPil(
+            size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}, image_grid_pinpoints=pinpoints
+        )
+        return hf.LlavaNextProcessor(
+            pixels, tokenizer_of(), patch_size=4, vision_feature_select_strategy="default", image_token="<image>",
+            num_additional_image_tokens=1,
+        )  # fmt: skip
+    if kind == "llava_onevision":
+        pixels = hf.LlavaOnevisionImageProcessorPil(
+            size={"height": SIDE, "width": SIDE}, image_grid_pinpoints=pinpoints
+        )
+        return _made(
+            hf.LlavaOnevisionProcessor, "LlavaOnevisionVideoProcessor", pixels, tokenizer_of(), num_image_tokens=16,
+            vision_feature_select_strategy="full", vision_aspect_ratio="anyres_max_9",
+        )  # fmt: skip
     if kind == "internvl":
         pixels = hf.GotOcr2ImageProcessorPil(size={"height": SIDE, "width": SIDE}, crop_to_patches=True)
         return _beside_videos(kind, pixels)

@@ -193,9 +193,10 @@ def ground_of(
     assert patches is not None
     tile, _ = patches.tables(text)[table]
     seen = seen_pictures(batch.inputs, patches, text, processor)
-    if seen is not None:
-        return pillow.fromarray(seen[tile])
-    return None if own is None or tile else own.open()
+    drawn = None if seen is None else seen[tile]
+    if drawn is not None:
+        return pillow.fromarray(drawn)
+    return None if own is None or (tile and seen is None) else own.open()
 
 
 def as_data(image: Image) -> str:

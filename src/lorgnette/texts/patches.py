@@ -99,7 +99,10 @@ def patches_of(
     for kind, where in pictured.items():
         grids = None if grid is not None else _counted(kind, inputs, config)
         tile = _tile(grid) if grid is not None else _tile_of(config)
-        placed = None if grids is None and tile is None else _placed(where, grids, tile)
+        if grid is None and _has_tiles_of_any_size(config):
+            placed = _with_line_ends(where, inputs, config)
+        else:
+            placed = None if grids is None and tile is None else _placed(where, grids, tile)
         if placed is None and grid is not None:
             counts = ", ".join(map(str, where.sum(-1).tolist()))
             raise UserError(
@@ -153,6 +156,52 @@ def _tile_of(config: PretrainedConfig | None) -> Grid | None:
     side = size // patch // (round(1 / ratio) if ratio else smaller)
     side = side if tokens is None else round(tokens**0.5)
     return (1, side, side) if side and tokens in (None, side * side) else None
+
+
+def _with_line_ends(
+    where: Bool[Tensor, "batch token"], inputs: Mapping[str, Tensor], config: PretrainedConfig | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+    """The places of LLaVA-NeXT and its relatives: each picture as a whole, then its tiles as one table, with the end of
+    each of its lines as a token of its own, which stands nowhere; None if that is not what the texts have.
+    """
+    sizes = inputs.get("image_sizes")
+    if sizes is None or config is None or config.vision_config is None:
+        return None
+    pictures = [_two_tables(config, height, width) for height, width in sizes.tolist()]
+    places: list[tuple[int, int, int, int]] = []
+    for count in where.sum(-1).tolist():
+        tile, end = 0, len(places) + count
+        while len(places) < end and pictures:
+            (rows, columns), (more_rows, more_columns) = pictures.pop(0)
+            places += [(tile, 0, row, column) for row in range(rows) for column in range(columns)]
+            for row in range(more_rows):
+                places += [(tile + 1, 0, row, column) for column in range(more_columns)]
+                places.append((-1, -1, -1, -1))
+            tile += 2
+        if len(places) != end:
+            return None
+    if pictures:
+        return None
+    table = torch.tensor(places).reshape(-1, 4)
+    return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+
+
+def _two_tables(config: PretrainedConfig, height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Rows and columns of a picture of this size as a whole, and of its tiles without the padding around them."""
+    from transformers.image_processing_utils import select_best_resolution
+
+    size = config.vision_config.image_size
+    side = size // config.vision_config.patch_size
+    high, wide = select_best_resolution((height, width), config.image_grid_pinpoints)
+    rows, columns = high // size * side, wide // size * side
+    if width / height > columns / rows:
+        rows -= (rows - int(round(height * columns / width, 7))) // 2 * 2
+    else:
+        columns -= (columns - int(round(width * rows / height, 7))) // 2 * 2
+    most = str(getattr(config, "vision_aspect_ratio", "")).removeprefix("anyres_max_")
+    if most.isdigit() and (ratio := (rows * columns / (int(most) * side**2)) ** 0.5) > 1.1:
+        rows, columns = int(rows // ratio), int(columns // ratio)
+    return (side, side), (rows, columns)
 
 
 def _has_tiles_of_any_size(config: PretrainedConfig | None) -> bool:

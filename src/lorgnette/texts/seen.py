@@ -14,8 +14,10 @@ Pixels = UInt8[np.ndarray, "row column channel"]
 
 def seen_pictures(
     inputs: Mapping[str, Tensor], patches: Patches, text: int = 0, processor: object = None
-) -> list[Pixels] | None:
+) -> list[Pixels | None] | None:
     """The pixels of each tile of a text, in the order of `Patches.tile`; None where the inputs do not hold pictures.
+
+    None for the tiles of LLaVA-NeXT, which are one table of tokens for the picture as it was given.
 
     The normalisation is undone by the mean and the standard deviation of the `processor`; without one, the smallest
     number of a picture is drawn black and the largest white. A model of packed patches (Qwen-VL) has no pictures among
@@ -28,12 +30,14 @@ def seen_pictures(
         return None
     sizes = inputs.get("image_sizes")
     start = sum(counts[:text])
-    made = []
+    made: list[Pixels | None] = []
     for number, tile in enumerate(tiles.detach().float().cpu()):
         if sizes is not None and pixels is not None and pixels.dim() == 4 and len(sizes) == len(pixels):
             height, width = sizes[start + number].tolist()  # the rest is padding up to the largest of the batch
             tile = tile[:, :height, :width]
         made.append(_in_colours(tile, getattr(processor, "image_processor", None)))
+    if sizes is not None and pixels is not None and pixels.dim() == 5:
+        return [made[0], *[None] * (len(made) - 1)]
     return made
 
 
