@@ -1,7 +1,10 @@
 """Every public name says what it is, with an example that runs."""
 
 import doctest
+import importlib
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +15,9 @@ import lorgnette as lo
 
 # Names that are no functions or classes of their own, or that only say what went wrong.
 WITHOUT_EXAMPLE = {"__version__", "lens", "UserError", "CaptureError"}
+REFERENCE = "".join(page.read_text() for page in (Path(__file__).parents[1] / "docs/reference/api").glob("*.md"))
+LISTED = sorted(set(re.findall(r"auto(?:function|class):: (lorgnette\.\S+)", REFERENCE)))
+"""Every function and class in the reference of the site."""
 TEXTS = ["the cat sat on the mat .", "a dog ran , and it was good !"]
 
 
@@ -32,18 +38,34 @@ def world():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(set(lo.__all__) - {"__version__"}))
-def test_a_public_name_has_a_docstring_and_an_example_that_runs(name, world, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = inspect.getdoc(getattr(lo, name)) or ""
-    assert text.strip()
-    test = doctest.DocTestParser().get_doctest(text, {**world}, name, None, 0)
-    assert test.examples or name in WITHOUT_EXAMPLE, f"lo.{name} has no example"
+def named(path):
+    """What a dotted path of the reference names."""
+    module, _, name = path.rpartition(".")
+    return getattr(lo if module == "lorgnette" else importlib.import_module(module), name)
+
+
+def run_examples(thing, name, world):
+    """How many examples the docstring has, all of which run."""
+    test = doctest.DocTestParser().get_doctest(inspect.getdoc(thing) or "", {**world}, name, None, 0)
     told = []
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    runner = doctest.DocTestRunner(optionflags=flags)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     runner.run(test, out=told.append)
     assert runner.failures == 0, "".join(told)
+    return len(test.examples)
+
+
+@pytest.mark.parametrize(
+    "path", sorted({f"lorgnette.{name}" for name in lo.__all__} - {"lorgnette.__version__"} | set(LISTED))
+)
+def test_a_public_name_has_a_docstring_and_an_example_that_runs(path, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    thing, name = named(path), path.removeprefix("lorgnette.")
+    assert (inspect.getdoc(thing) or "").strip()
+    assert run_examples(thing, name, world) or name in WITHOUT_EXAMPLE, f"{path} has no example"
+    if inspect.isclass(thing):
+        for each in vars(thing):
+            if not each.startswith("_") or each == "__getitem__":
+                run_examples(inspect.getattr_static(thing, each), f"{name}.{each}", world)
 
 
 @pytest.mark.parametrize("name", sorted(set(lo.__all__) - {"__version__", "lens"}))

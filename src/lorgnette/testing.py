@@ -55,7 +55,17 @@ def run_lens(
     matrix: bool = False,
     given: Mapping[str, Result] | None = None,
 ) -> Lens:
-    """Run batches through a lens, by the code that `look` runs; `given`: the results that it needs before."""
+    """Run batches through a lens with the code that `look` uses, and return the lens, ready to `compute`.
+
+    >>> from lorgnette.testing import run_lens
+    >>> lens = run_lens(lo.lens.get("weights"), subject, [subject.encode(texts)])
+    >>> lens.compute()["entropy"].data.sizes["layer"] == len(subject.layers["encoder"])
+    True
+
+    `given` holds the results of other lenses that this one needs (`Lens.needs`). With `matrix=True`, each call computes
+    its weights before the lens sees it, so the lens reads them instead of the sweep. A lens that modifies the queries,
+    keys or values of a call fails.
+    """
     lens.bind(subject)
     if given:
         lens.take(given)
@@ -76,7 +86,16 @@ def needed_before(lens: Lens, subject: Subject, batches: Sequence[Batch]) -> dic
 def check_lens(
     make: Callable[[], Lens], subject: Subject, examples: Sequence[Example], *, tolerance: float = 1e-6
 ) -> Result:
-    """Assert every law for one lens on one subject; returns the result. Use a float64 subject for tight tolerances."""
+    """Assert all laws of this module for one lens on one subject, and return the lens's result on all examples.
+
+    >>> from lorgnette.testing import check_lens
+    >>> examples = [lo.Example(str(n), text) for n, text in enumerate(texts * 2)]
+    >>> check_lens(lambda: lo.lens.get("weights"), subject, examples, tolerance=1e-5).lens
+    'weights'
+
+    `make` returns a new lens each time. The laws need four texts or more. With a float64 subject, the tolerance, which
+    is relative to the largest number of each variable, can be 1e-9.
+    """
     examples = list(examples)
     assert len(examples) >= 4, "the laws need at least four texts"
     whole = subject.encode(examples)
@@ -109,7 +128,13 @@ def check_lens(
 def check_head_permutation(
     make: Callable[[], Lens], subject: Subject, examples: Sequence[Example], *, tolerance: float = 1e-6
 ) -> None:
-    """Permuting the heads of every layer permutes the result. The subject's model is changed and changed back."""
+    """Assert that permuting the heads of every layer permutes the result, for a BERT-like subject.
+
+    >>> from lorgnette.testing import check_head_permutation
+    >>> check_head_permutation(lambda: lo.lens.get("weights"), subject, [lo.Example("0", texts[0])], tolerance=1e-5)
+
+    The heads of the subject's model are reordered in place, and put back afterwards.
+    """
     order = torch.randperm(subject.heads, generator=torch.Generator().manual_seed(0))
     batch = subject.encode(list(examples))
     before = run_lens(make(), subject, [batch], given=needed_before(make(), subject, [batch])).compute().data

@@ -39,6 +39,9 @@ class Plot(NotebookDisplay):
         """Write the file atomically; its suffix determines the format.
 
         `width`: "column" (240 points), "page" (500), or points: the chart is at most that wide, with 8-point letters.
+
+        >>> results["weights"].plot("entropy").save("entropy.svg", width="column").name
+        'entropy.svg'
         """
         path, known = Path(path), (*FORMATS, "html")
         ending = path.suffix.removeprefix(".").lower()

@@ -95,7 +95,7 @@ def get(name: str, **options: Any) -> "Lens":
     """A new lens by its name, with options as keywords or, as on the command line, behind a colon.
 
     >>> import lorgnette as lo
-    >>> lo.lens.get("norms:sample=0,by=token").sample
+    >>> lo.lens.get("norms:sample=0,by=token").made_with["sample"]
     0
     """
     from lorgnette.lens.options import parse

@@ -64,6 +64,22 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
     interruptions, processes, devices and the numbers of single texts are the business of the parts.
 
     It is a `torchmetrics.Metric`, so it also works in your own loop (`lo.watch`), resets, and merges.
+
+    >>> from lorgnette.lens import Lens, Moments, Wanted
+    >>> class Sharpness(Lens):
+    ...     name = "sharpness"
+    ...     def allocate(self, subject):
+    ...         self.moments = Moments(self, "peak")
+    ...     def wants(self, call, batch):
+    ...         return (Wanted(peak=True),)
+    ...     def update(self, call, batch):
+    ...         (rows,) = self.measured(call, batch)
+    ...         there = batch.queries(call.site).mask.to(rows["peak"])[:, None]  # [batch 1 query]: no padding
+    ...         self.moments.add(call.site, peak=((rows["peak"] * there).sum(-1) / there.sum(-1), there.amax(-1)))
+    ...     def compute(self):
+    ...         return self.result(self.moments.arrays())
+    >>> lo.look(subject, texts, Sharpness(), progress=False)["sharpness"]["peak"].data.dims
+    ('stack', 'layer', 'head')
     """
 
     name: ClassVar[str]

@@ -55,6 +55,21 @@ class Moments(Part["_Held"]):
     in float64, on the device of the model. The spread is summed from differences with a pivot, the first value of the
     cell, so that one of 1e-12 of the mean is still seen; states of different pivots merge, because the sums for one
     pivot give those for any other.
+
+    >>> from lorgnette.lens import Lens, Moments
+    >>> class Length(Lens):
+    ...     name = "length"
+    ...     reads = frozenset({"tokens"})
+    ...     def allocate(self, subject):
+    ...         self.moments = Moments(self, "tokens", at="corpus")
+    ...     def finish(self, batch, outputs):
+    ...         length = batch.source.mask.sum(-1).float()
+    ...         self.moments.add(tokens=(length, torch.ones_like(length)))
+    ...     def compute(self):
+    ...         return self.result(self.moments.arrays())
+    >>> data = lo.look(subject, texts, Length(), progress=False)["length"].data
+    >>> sorted(data), int(data["tokens_count"])
+    (['tokens', 'tokens_count', 'tokens_se'], 2)
     """
 
     def __init__(

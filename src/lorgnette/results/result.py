@@ -85,12 +85,20 @@ class Result(NotebookDisplay):
         return f"Result({self.lens!r}: {names} | {shape} | {self.provenance.model} on {self.provenance.corpus})"
 
     def __getitem__(self, variable: str) -> ResultVariable:
-        """One variable: `result["entropy"].data`, `.to_dataframe()`, `.plot()`."""
+        """One variable, with `.data`, `.to_dataframe()` and `.plot()`.
+
+        >>> results["weights"]["mass"].data.sel(category="previous").sizes["stack"]
+        1
+        """
         return ResultVariable(self, next(name for name in self._chosen(variable) if name == variable))
 
     @checked
     def plot(self, variable: str | None = None, **selection: axes.Selected) -> "Plot":
-        """The figures of the report, or one variable; `plot("mass", category="cls").save("a.pdf")` selects by label."""
+        """The figures of the report, or one variable; keywords select by label.
+
+        >>> results["weights"].plot("mass", category="cls").save("mass.svg").name
+        'mass.svg'
+        """
         return plot_of(self, variable, **selection)
 
     @checked
@@ -99,6 +107,10 @@ class Result(NotebookDisplay):
 
         Variables with the same axes share rows. Rows with other axes follow, with coordinates that do not apply left
         empty. With `variable`, only that variable and its `_se`, `_count` and so on.
+
+        >>> frame = results["weights"].to_dataframe("confidence")
+        >>> frame.nlargest(1, "confidence").columns.tolist()
+        ['stack', 'layer', 'head', 'confidence', 'confidence_se', 'confidence_count']
         """
         import pandas as pd
 
@@ -140,7 +152,12 @@ class Result(NotebookDisplay):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write .json (everything), or .csv or .parquet (the table of `to_dataframe`), atomically."""
+        """Write .json (everything), or .csv or .parquet (the table of `to_dataframe`), atomically.
+
+        >>> path = results["weights"].save("weights.json")
+        >>> lo.Result.load(path) == results["weights"]
+        True
+        """
         path = Path(path)
         if path.suffix not in _SUFFIXES:
             raise UserError(f"Cannot save a result as {path.name!r}: the name must end in {', '.join(_SUFFIXES)}.")
@@ -217,7 +234,11 @@ class Results(NotebookDisplay, Mapping[str, Result]):
         return f"Results({', '.join(self._results)})"
 
     def to_dataframe(self) -> "pd.DataFrame":
-        """All tables concatenated, with the lens in the first column."""
+        """All tables concatenated, with the lens in the first column.
+
+        >>> results.to_dataframe()["lens"].unique().tolist()
+        ['weights']
+        """
         import pandas as pd
 
         frames = [result.to_dataframe() for result in self.values()]
@@ -231,6 +252,11 @@ class Results(NotebookDisplay, Mapping[str, Result]):
 
         Of all lenses that keep them, or of one, or of one variable of it; they are there if `look` was told
         `keep="texts"`. A mean of a result is Σ weight · value / Σ weight over texts.
+
+        >>> kept = lo.look(subject, texts, "weights", keep="texts", progress=False)
+        >>> rows = kept.texts("weights", "entropy")
+        >>> rows.query("layer == 2 and head == 1")["text"].nunique()
+        2
         """
         return self.text_numbers.frame(lens, variable)
 

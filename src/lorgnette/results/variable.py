@@ -14,7 +14,16 @@ if TYPE_CHECKING:
 
 
 class ResultVariable:
-    """One variable of a result, with what belongs to it."""
+    """One variable of a result, with its standard errors and counts.
+
+    >>> entropy = results["weights"]["entropy"]
+    >>> entropy.data.dims
+    ('stack', 'layer', 'head')
+    >>> list(entropy.to_dataframe().columns)
+    ['stack', 'layer', 'head', 'entropy', 'entropy_se', 'entropy_count']
+    >>> entropy.plot().save("entropy.svg").name
+    'entropy.svg'
+    """
 
     def __init__(self, result: "Result", name: str) -> None:
         self.result: Result = result

@@ -298,7 +298,12 @@ class Subject(Facts):
         return self.encoder.encode(example, truncate=truncate)
 
     def encode(self, examples: Iterable[Example | str], *, truncate: bool = False) -> Batch:
-        """Examples (or plain texts) as a padded batch on the model's device."""
+        """Examples (or plain texts) as a padded batch on the model's device.
+
+        >>> batch = subject.encode(["the cat sat", "a dog ran , and it was good !"])
+        >>> batch.source.mask.sum(-1).tolist() == [len(pieces) for pieces in batch.source.pieces]
+        True
+        """
         if isinstance(examples, str):
             raise UserError("encode takes a list of texts: for a single text, pass [text].")
         made = as_examples(texts_of(examples))
@@ -312,7 +317,16 @@ class Subject(Facts):
 
     @contextmanager
     def tapped(self, *taps: Tap) -> Iterator[None]:
-        """Pass every attention call to these taps while the context is open; the model is in evaluation mode."""
+        """Pass every attention call to these taps while the context is open; the model is in evaluation mode.
+
+        >>> class Peak(lo.Tap):
+        ...     def see(self, call):
+        ...         print(call.site.layer + 1, call.weights.amax() <= 1)
+        >>> with subject.tapped(Peak()), torch.no_grad():
+        ...     outputs = subject.run(subject.encode(["the cat sat"]))
+        1 tensor(True)
+        ...
+        """
         with evaluating(self.model), tapped(self, *taps):
             yield
 
@@ -369,6 +383,12 @@ class Subject(Facts):
         `generate=40` makes a language model generate 40 tokens and traces them too (`trace.generated`);
         `generate=Generation(40, temperature=0.8, seed=1)` samples them. `image`: a picture (of Pillow) or its path, for
         a subject with a processor; the trace is of the language model, `lo.attention` has the tower of pictures too.
+
+        >>> trace = subject.trace("the cat sat", without=["encoder.2.1"])
+        >>> trace["encoder.1.weights"].shape[1:]
+        torch.Size([5, 5])
+        >>> trace.effect.without
+        ('encoder.2.1',)
         """
         from lorgnette.subject.generation import traced
 
@@ -385,6 +405,9 @@ class Subject(Facts):
         """Verify on every way to run the model that attention is captured exactly; see `lorgnette.subject.checks`.
 
         `inputs`: of a model that sees pictures, what its processor made of two texts or more with their pictures.
+
+        >>> all(check.ok for check in subject.check())
+        True
         """
         from lorgnette.subject.checks import check
 

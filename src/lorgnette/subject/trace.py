@@ -194,7 +194,11 @@ class Trace(NotebookDisplay, RecordedPass):
         return self.batch.queries(site), self.batch.keys(site)
 
     def pieces(self, stack: str | None = None) -> tuple[str, ...]:
-        """The tokens on the key side, as text."""
+        """The tokens on the key side, as text.
+
+        >>> subject.trace("the cat sat").pieces()[1:-1]
+        ('the', 'cat', 'sat')
+        """
         return self.tokens(stack)[1].pieces[0]
 
     def words(self, stack: str | None = None) -> tuple[str, ...]:
@@ -228,7 +232,14 @@ class Trace(NotebookDisplay, RecordedPass):
 
     @checked
     def data(self, part: str = "weights", *, stack: str | None = None, words: bool = False) -> xr.DataArray:
-        """All layers of one stack as a labelled array; `words` only for weights."""
+        """All layers of one stack as a labelled array; `words` only for weights.
+
+        >>> weights = subject.trace("the cat sat").data("weights", words=True)
+        >>> weights.dims
+        ('layer', 'head', 'query', 'key')
+        >>> weights.sel(layer=1, head=2)[:, weights.key_text == "cat"].shape
+        (5, 1)
+        """
         stack = self.known_stack(stack)
         if words and part != "weights":
             raise UserError(f"Only weights can be aggregated to words, not {part!r}.")
@@ -306,7 +317,12 @@ class Trace(NotebookDisplay, RecordedPass):
 
     @checked
     def by_part(self, measure: str = "weights", *, stack: str | None = None) -> xr.DataArray:
-        """[layer head query_part key_part]: attention between the parts of the text, by weights or norms."""
+        """[layer head query_part key_part]: attention between the parts of the text, by weights or norms.
+
+        >>> trace = language_model.trace(lo.prompt(document="the cat sat", question="it was"))
+        >>> trace.by_part().key_part.values.tolist()[:2]
+        ['document', 'question']
+        """
         from lorgnette.subject.by_part import by_part
 
         return by_part(self, measure, stack=stack)
@@ -318,7 +334,11 @@ class Trace(NotebookDisplay, RecordedPass):
 
     @checked
     def plot(self, layer: int, head: int, *, stack: str | None = None, words: bool = True) -> "Plot":
-        """One head's weights, queries in rows and keys in columns: `trace.plot(3, 7).save("head.svg")`."""
+        """One head's weights, queries in rows and keys in columns.
+
+        >>> subject.trace("the cat sat").plot(2, 3).save("head.svg").name
+        'head.svg'
+        """
         return plot_of(self, layer, head, stack=stack, words=words)
 
     @checked
@@ -345,7 +365,11 @@ class Trace(NotebookDisplay, RecordedPass):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """All views of the text as one page that needs no network; `trace.show()` draws them in a notebook."""
+        """All views of the text as one page that needs no network; `trace.show()` draws them in a notebook.
+
+        >>> subject.trace("the cat sat").save("views.html").name
+        'views.html'
+        """
         return page_of(self, path)
 
     def __repr__(self) -> str:

@@ -151,7 +151,11 @@ class Corpus(Facts):
 
     @checked
     def take(self, n: int) -> "Corpus":
-        """The first n examples (all of them when there are fewer)."""
+        """The first n examples (all of them when there are fewer).
+
+        >>> [example.text for example in lo.corpus(["one", "two", "three"]).take(2)]
+        ['one', 'two']
+        """
         return Corpus(**self._taken(n))._at_most(n)
 
     def _at_most(self, n: int | None) -> "Corpus":
@@ -163,6 +167,10 @@ class Corpus(Facts):
         """The examples in an order drawn from `seed`.
 
         Iterating holds all the examples in memory; `shuffled(seed).take(n)` holds n.
+
+        >>> sample = lo.corpus(["one", "two", "three"]).shuffled(seed=0).take(2)
+        >>> len(list(sample))
+        2
         """
         return _Shuffled(self, operator.index(seed))
 
@@ -191,7 +199,12 @@ class Corpus(Facts):
 
     @staticmethod
     def of(examples: Iterable[Example], *, name: str = "examples", labels: Labels = None) -> "SizedCorpus":
-        """A corpus of examples already in memory."""
+        """A corpus of examples already in memory.
+
+        >>> mine = lo.Corpus.of([lo.Example("1", "it was good", label=1)], name="mine", labels=("bad", "good"))
+        >>> mine.labels[next(iter(mine)).label]
+        'good'
+        """
         check(name, str, "name")
         check(labels, Labels, "labels")
         given = listed(examples)

@@ -20,7 +20,15 @@ _FILES = {
 
 
 def new_lens(name: str, folder: str | os.PathLike[str] | None = None) -> Path:
-    """Writes the package into a new folder (by default one of the lens's name) and returns it."""
+    """Write a small package with a lens that works, to be changed into your own, and return its folder.
+
+    >>> from lorgnette.lens.template import new_lens
+    >>> folder = new_lens("my_lens")
+    >>> sorted(path.name for path in folder.iterdir())
+    ['README.md', 'my_lens', 'pyproject.toml', 'tests']
+
+    `folder` must be new or empty; by default it has the name of the lens. An existing lens's name is refused.
+    """
     from lorgnette import __version__
     from lorgnette.lens import registered
 
