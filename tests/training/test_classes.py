@@ -104,6 +104,11 @@ def test_settings_of_a_vocabulary_are_for_presets(tmp_path, setting):
         labels_of(checkpoint(tmp_path, ("negative", "positive")), **setting)
 
 
+def test_a_corpus_without_training_texts_says_what_it_has():
+    with pytest.raises(UserError, match="'wikitext2' has no training split, only test and valid: give a file"):
+        prepare(TrainingSettings(model="tp9-cls", embeddings="random", out="unused", corpus="wikitext2"))
+
+
 def test_macro_f1_is_the_mean_over_the_classes_that_occur():
     chosen, labels = np.array([0, 0, 1, 2, 0, 2]), np.array([0, 1, 1, 0, 0, 0])
     logits = np.eye(5)[chosen]  # classes 3 and 4 are neither there nor predicted; 2 is only predicted

@@ -124,7 +124,10 @@ def _present(name: str, settings: TrainingSettings) -> set[str] | None:
         if len(known) == 1:  # one set of texts without parts: a share of it validates, as of a file
             return None
         if "train" not in known:
-            raise UserError(f"the corpus {name!r} has no training split.")
+            raise UserError(
+                f"the corpus {name!r} has no training split, only {' and '.join(sorted(known))}: give a file of texts "
+                "to train on, a share of which validates, or a corpus with a training split."
+            )
         if settings.test_split not in known:
             raise UserError(f"{name} has no split {settings.test_split!r}; there are {', '.join(sorted(known))}.")
     elif Path(name).expanduser().is_file():
