@@ -124,7 +124,8 @@ def neighbours(result: Result, kind: str) -> Finding | None:
     readers = above(result.data["mass"].sel({CATEGORY: kind}))
     if not readers:
         return None
-    named = named_above(readers[:NAMED]) + (" …" if len(readers) > NAMED else "")
+    more = len(readers) - NAMED
+    named = named_above(readers[:NAMED]) + (f" and {more} more" if more > 0 else "")
     numbers = {"count": len(readers), "named": named, "what": NEIGHBOURS[kind]}
     verb = "head attends" if len(readers) == 1 else "heads attend"
     return Finding(f"{{count}} {verb} mostly to {{what}} (mean weight above 0.5): {{named}}.", numbers, "mass")
