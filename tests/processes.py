@@ -96,15 +96,21 @@ def ranks(
     count: int, *python: str, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
 ) -> list["subprocess.CompletedProcess[str]"]:
     """As many processes as `torchrun --nproc-per-node` would start, told the same by their environment."""
+    return [process.wait() for process in start(count, *python, cwd=cwd, env=env)]
+
+
+def start(
+    count: int, *python: str, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
+) -> list[Forked]:
+    """The same processes as they run."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-    started = [
+    return [
         Forked(python, env={**meet, **(env or {}), "RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd=cwd)
         for rank in range(count)
     ]
-    return [process.wait() for process in started]
 
 
 def _work(python: list[str], environment: dict[str, str], folder: str, files: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import xarray as xr
-from processes import Forked, ranks, run
+from processes import Forked, ranks, run, start
 from tiny.subjects import examples, subject
 
 import lorgnette as lo
@@ -35,7 +36,7 @@ def counted(self, some, **options):
 def killed(self, encoded, batch=None, number=0):
     if number == 2 and rank == os.environ.get("VICTIM"):
         Path("killed").write_text(str(time.monotonic()))
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), getattr(signal, os.environ.get("HOW", "SIGKILL")))
     time.sleep(float(os.environ.get("SLOW", "0")))
     take(self, encoded, batch, number)
 
@@ -137,6 +138,57 @@ def test_a_survivor_far_from_its_end_hears_of_it_within_a_minute(place, victim):
     assert seconds + pulse.SILENT - silent < 60
 
 
+STORE = """
+import sys
+from lorgnette.cli import main
+sys.argv = ["lorgnette", "list", "lenses"]
+try:
+    main()
+except SystemExit:
+    pass
+import torch.distributed as dist
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+client = dist.TCPStore("127.0.0.1", server.port, is_master=False)
+client.add("pulse", 1)
+del server
+try:
+    client.add("pulse", 1)
+except RuntimeError:
+    print("the store is gone")
+"""
+
+
+def test_torch_says_nothing_of_its_own_where_the_first_process_is_lost():
+    """In a fresh interpreter: torch reads its settings when it is imported."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(lo.__file__).parents[1])}
+    environment.pop("TORCH_CPP_LOG_LEVEL", None)
+    done = subprocess.run(
+        [sys.executable, "-c", STORE], env=environment, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "the store is gone", done.stderr
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("corpus", ["long.txt", "texts.txt"])
+def test_a_process_that_falls_silent_is_lost(place, victim, corpus):
+    """As on a host without power or network: nothing closes its connections. The other has much to do, or waits."""
+    out = f"silent-{victim}-{corpus}"
+    words, left = ["-c", LOOK, *command(out, corpus=corpus)], 1 - victim
+    environment = {"VICTIM": str(victim), "HOW": "SIGSTOP", "SLOW": "0.2", "SILENT": "6"}
+    started = start(2, *words, cwd=place, env=environment)
+    done = started[left].wait()
+    started[victim].send_signal(signal.SIGKILL)
+    assert started[victim].wait().returncode == -9
+    assert done.returncode == 1, done.stderr[-3000:]
+    said = [line for line in done.stderr.splitlines() if line.startswith("lorgnette: ")]
+    assert len(said) == 1
+    assert "Traceback" not in done.stderr
+    why = "the first of them, through which they hear of each other, has not answered for 6 s"
+    assert (why if victim == 0 else "process 2 of 2 has been silent for 6 s") in said[0]
+    assert [file.name for file in (place / f".{out}.unfinished").glob("states-*")] == [f"states-{left}.safetensors"]
+
+
 def test_torchrun_ends_the_others_where_one_is_killed(place):
     """Its agent sends them a signal, at which they save; what it says itself comes after their line."""
     environment = {**os.environ, "PYTHONPATH": str(Path(lo.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
@@ -216,6 +268,7 @@ GROUPS = {
 SAMPLED = {"norms", "geometry", "cones", "probes", "attention-probe", "gating", "frequency", "sources", "patching"}
 
 
+@pytest.mark.timeout(500)  # eight processes with every lens, beside other work
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_lens_in_two_processes_and_stopped_and_resumed_in_three(tmp_path, group):
     """The same numbers, counts and sampled items as one process finds. They are stopped in the pass of the lenses

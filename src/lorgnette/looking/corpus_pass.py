@@ -129,8 +129,6 @@ def _through(
     looking = passes.driver.lenses
     ids = UniqueIds(_ids(looking) if unique_ids else None)
     saved, pulse = _saved_if_interrupted(keeper, passes, setting.out), setting.ranks.pulse
-    if pulse is not None:
-        pulse.begin()
     with signals_between_batches() as heed_signals, torch.no_grad(), evaluating(texts.subject.model), saved:
         texts.words |= passes.driver.reads("words")
         in_turn = batches(left, setting.batch_tokens, texts.subject.device.type, passes.step)

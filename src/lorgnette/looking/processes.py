@@ -2,9 +2,13 @@
 
 import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
+from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from lorgnette.errors import UserError
@@ -15,7 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=30)
-"""How long a process waits for a slower one. It does not wait for one that has ended: its connection is closed then."""
+"""How long a process waits for a slower one. It does not wait for one that is lost (`Pulse`)."""
+_JOINED = count()
+"""How often the processes have met."""
 _NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 """What a launcher of several processes tells each of them, besides WORLD_SIZE."""
 
@@ -36,12 +42,18 @@ class ProcessRank:
         return self.rank == 0
 
     def from_all(self, mine: T) -> list[T]:
-        """Gather what every process has; waits for all of them."""
+        """Gather what every process has. Waits for all of them; a UserError if one is lost."""
         if self.world == 1:
             return [mine]
         from lorgnette.lens.states import from_all
 
-        return from_all(mine, self.group)
+        # In a thread of its own: a host that lost its power closes no connection, and gloo would wait on.
+        gathered: Future[list[T]] = Future()
+        Thread(target=_settle, args=(gathered, lambda: from_all(mine, self.group)), daemon=True).start()
+        while self.pulse is not None and not wait([gathered], timeout=1.0).done:
+            if (lost := self.pulse.lost()) is not None:
+                raise lost
+        return gathered.result()
 
     @staticmethod
     def join() -> "ProcessRank":
@@ -63,11 +75,18 @@ class ProcessRank:
         if world == 1:
             return ProcessRank()
         group, store, rank = dist.new_group(backend="gloo", timeout=PATIENCE), _get_default_store(), dist.get_rank()
-        return ProcessRank(rank, world, group, Pulse(store, rank, world))
+        return ProcessRank(rank, world, group, Pulse(store, rank, world, next(_JOINED)))
 
     def beating(self) -> AbstractContextManager[None]:
         """Around all that a process does in a run: the others know that it is alive."""
         return nullcontext() if self.pulse is None else self.pulse.beating()
+
+
+def _settle(future: "Future[T]", act: Callable[[], T]) -> None:
+    try:
+        future.set_result(act())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def is_first() -> bool:

@@ -21,28 +21,39 @@ SILENT = 40.0
 class Pulse:
     """The signs of life of all processes of a run: counters in the store in which they met.
 
-    A thread counts, so that a long batch is no silence. Others are listened to between batches. If the store itself is
-    gone, so is the process that holds it.
+    A thread counts and reads the counters of the others. So a long batch is no silence, and a store that no longer
+    answers, as behind a host that lost its power or its network, holds nobody up. Silence is measured in the time in
+    which this process itself runs: those that were stopped together (Ctrl-Z) do not take each other for lost. If the
+    store is gone, so is the process that holds it.
     """
 
-    def __init__(self, store: "Store", rank: int, world: int) -> None:
-        self.store, self.rank, self.world = store, rank, world
-        self._heard: dict[int, tuple[int, float]] = {}
-        self._listened = 0.0
+    def __init__(self, store: "Store", rank: int, world: int, meeting: int = 0) -> None:
+        """`meeting`: how often the processes have met before; their counters begin anew each time."""
+        self.store, self.rank, self.world, self.meeting = store, rank, world, meeting
+        self._counts: dict[int, int] = {}
+        self._silence: dict[int, float] = {}
+        """Seconds in which the counter of each process has stood still."""
+        self._asked: float | None = None
+        """Since when an answer of the store is awaited."""
+        self._gone: str | None = None
+        """What the store said at its end."""
 
     @contextmanager
     def beating(self) -> Iterator[None]:
-        """Count until the block ends."""
+        """Count and listen until the block ends."""
         over = threading.Event()
 
         def beat() -> None:
+            passed = 0.0
             try:
                 while True:
-                    self.store.add(self._counter(self.rank), 1)
+                    self._count(passed)
+                    before = time.monotonic()
                     if over.wait(BEAT):
                         return
-            except RuntimeError:  # the store is gone, which whoever listens will find
-                return
+                    passed = min(time.monotonic() - before, 2 * BEAT)
+            except RuntimeError as error:
+                self._gone = reason(error)
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
@@ -52,27 +63,26 @@ class Pulse:
             over.set()
             thread.join(BEAT)
 
-    def begin(self) -> None:
-        """Listen from now on: until here, others may have been silent, as they had not come so far."""
-        self._heard, self._listened = {}, 0.0
+    def _count(self, passed: float) -> None:
+        """Give a sign of life, and read those of the others; `passed` seconds after they were read last."""
+        for rank in range(self.world):
+            self._asked = time.monotonic()
+            count = int(self.store.add(f"lorgnette/pulse/{self.meeting}/{rank}", int(rank == self.rank)))
+            self._asked = None
+            still = 0 < count == self._counts.get(rank)  # 0: it has not come so far
+            self._counts[rank] = count
+            self._silence[rank] = self._silence.get(rank, 0.0) + passed if still else 0.0
 
     def lost(self) -> UserError | None:
         """What to say if another process is gone."""
-        now = time.monotonic()
-        if now - self._listened < BEAT:
-            return None
-        self._listened = now
-        for rank in range(self.world):
-            try:
-                count = int(self.store.add(self._counter(rank), 0))
-            except RuntimeError as error:
-                return process_ended(reason(error))
-            known, since = self._heard.get(rank, (None, now))
-            self._heard[rank] = (count, now if count != known else since)
-            if rank != self.rank and now - self._heard[rank][1] > SILENT:
+        if self._gone is not None:
+            return process_ended(self._gone)
+        asked = self._asked
+        if asked is not None and time.monotonic() - asked > SILENT:
+            return process_ended(
+                f"the first of them, through which they hear of each other, has not answered for {SILENT:.0f} s"
+            )
+        for rank, seconds in list(self._silence.items()):
+            if seconds > SILENT:
                 return process_ended(f"process {rank + 1} of {self.world} has been silent for {SILENT:.0f} s")
         return None
-
-    @staticmethod
-    def _counter(rank: int) -> str:
-        return f"lorgnette/pulse/{rank}"
