@@ -4,6 +4,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from lorgnette import __version__
@@ -122,10 +123,10 @@ def _whole(shards: Sequence[Shard]) -> list[Shard]:
         if shard.share.number in by_number:
             raise UserError(f"Shard {shard.share} is there twice: {by_number[shard.share.number]} and {shard}.")
         by_number[shard.share.number] = shard
-    missing = [number for number in range(1, first.share.of + 1) if number not in by_number]
-    if missing:
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        names = ", ".join(f"{number}/{first.share.of}" for number in missing[:_NAMED])
+    if missing := list(islice((n for n in range(1, first.share.of + 1) if n not in by_number), _NAMED)):
+        left = first.share.of - len(by_number) - len(missing)
+        more = f" and {left} more" if left else ""
+        names = ", ".join(f"{number}/{first.share.of}" for number in missing)
         raise UserError(
             f"Missing: shard {names}{more}. Run look with --shard {missing[0]}/{first.share.of}, then merge."
         )
