@@ -1,5 +1,7 @@
 """Corpora as streams, `datasets` objects, and names that are not known."""
 
+import os
+
 import datasets
 import pandas as pd
 import pytest
@@ -117,6 +119,13 @@ def test_unknown_names_suggest_near_ones():
         lo.corpus("imbd")
     with pytest.raises(UserError, match="Named corpora: imdb, "):
         lo.corpus("no such thing")
+
+
+def test_a_pipe_is_named_whatever_it_is_called(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("incoming")
+    with pytest.raises(UserError, match=r"^incoming is a pipe or a device; a file is needed"):
+        lo.corpus("incoming")
 
 
 @pytest.mark.parametrize("name", ["someone/something", "hub:sst", "imdb"])

@@ -157,7 +157,7 @@ def _opened(name: str, split: str | None, data: str | Path | None, columns: Colu
     path = Path(name).expanduser()
     if path.is_dir():
         return _folder(path, split, columns, paragraphs)
-    if path.is_file() or _looks_like_path(name):
+    if path.exists() or _looks_like_path(name):
         return _begun(_file(path, split, columns, paragraphs))
     from lorgnette.texts.hub import hub_corpus
 
