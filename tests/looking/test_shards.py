@@ -243,6 +243,9 @@ def test_what_does_not_belong_together_is_named():
         return lo.look(look_at, texts, lens, shard=(3, of), progress=False, **options)
 
     assert line(one, three).startswith("Missing: shard 2/3.")
+    first = lo.look(model, TEXTS, "weights", shard=(2, 10**12), progress=False)
+    assert line(first).startswith("Missing: shard 1/1000000000000, 3/1000000000000, ")
+    assert " and 999999999987 more. " in line(first)
     assert line(one, two, three, two) == "Shard 2/3 is there twice: shard 2/3 and shard 2/3."
     assert line(one, two, other(TEXTS[:-1])).endswith("shard 3/3 does not belong to the same look as shard 1/3: "
                                                       "it has other texts.")  # fmt: skip
@@ -348,9 +351,10 @@ done
 for task in ${tasks:-none}; do
     SLURM_ARRAY_TASK_ID=$task sh -c "$job" >&2 || exit
 done
-echo 4711
+echo "4711;alpha"
 """
-"""Slurm as the script sees it: a job, or each task of an array, runs with `sh` on a node, here at once."""
+"""Slurm as the script sees it: a job, or each task of an array, runs with `sh` on a node, here at once. Where there are
+several clusters, the number of a job is followed by the name of its cluster."""
 
 
 def commands_of(script, given, folder):
@@ -410,7 +414,7 @@ def test_the_commands(tmp_path):
         xr.testing.assert_allclose(found, in_one, rtol=1e-5)  # in 32 bits
     asked = (tmp_path / "by-slurm" / "asked").read_text()
     assert "--array=1-2 " in asked
-    assert "--dependency=afterok:4711 " in asked
+    assert "--dependency=afterok:4711 " in asked  # without the name of the cluster
     shutil.move(tmp_path / "model", tmp_path / "moved")
     run("merge", *parts, "--out", tmp_path / "again", code=1)
     run("merge", *parts, "--out", tmp_path / "again", "--model", tmp_path / "moved")
