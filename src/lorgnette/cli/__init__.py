@@ -30,6 +30,8 @@ def _begin() -> None:
     # Errors of the hub and of transformers come back as ours, in one line; their log lines would only surround it.
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # So do those of torch where another process is lost, which it would show with twenty frames of C++.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")  # Marian works without it
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         stream = getattr(sys, name)
