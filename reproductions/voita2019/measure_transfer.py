@@ -82,7 +82,7 @@ def transferred(*, donor: str, mode: str, sizes: Mapping[str, Any], machine: Mac
             epochs=sizes["transfer"] if wide else sizes["small"],
         )  # fmt: skip
         made = Recipient(folder, mode, czech, 0.2)
-        reader = PairReader(made.tokenizer, made.max_length, czech)
+        reader = PairReader(made.tokenizer, made.config, made.max_length, czech)
         run = train(settings, prepared=pairs_of(settings, parts_of(settings, classes=False), made, reader))
         model = MarianMTModel.from_pretrained(run.folder).to(device()).eval()
         score = scored(model, made.tokenizer, shop.test(TARGET), shop, target_tokenizer=czech)

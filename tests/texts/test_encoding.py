@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 import torch
 from tiny import bert, gpt2, marian, subject
-from transformers import BertConfig, ByT5Tokenizer, CanineTokenizer, PreTrainedTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, ByT5Tokenizer, CanineTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
 
 import lorgnette as lo
 from lorgnette.attending.words import to_words
@@ -205,6 +209,37 @@ def test_a_target_that_is_cut_word_by_word_is_cut_as_a_target():
     target = Encoder(TwoSided(), marian().model.config, None).encode(Example("x", "a bc", target="abc de f")).target
     assert target.ids.tolist() == [0, 23, 22, 21]
     assert target.word.tolist() == [-1, 0, 1, 2]
+
+
+def test_a_fast_tokenizer_cuts_the_translation_as_a_target():
+    """NLLB and mBART put the code of the language around a text, and a translation has another than its source."""
+
+    class TwoLanguages(PreTrainedTokenizerFast):
+        def _speaks(self, code):
+            special = [(name, self.convert_tokens_to_ids(name)) for name in (code, "</s>")]
+            self.backend_tokenizer.post_processor = TemplateProcessing(f"{code} $A </s>", special_tokens=special)
+
+        def _switch_to_target_mode(self):
+            self._speaks("fr")
+
+        def _switch_to_input_mode(self):
+            self._speaks("en")
+
+    backend = Tokenizer(WordLevel({"<pad>": 0, "</s>": 1, "en": 2, "fr": 3, "cat": 4, "chat": 5, "noir": 6}, "<pad>"))
+    backend.pre_tokenizer = Whitespace()
+    tokenizer = TwoLanguages(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
+    tokenizer._switch_to_input_mode()
+    encoder = Encoder(tokenizer, marian().model.config, None)
+    pair = Example("x", "cat", target="chat noir")
+    encoded = encoder.encode(pair)
+    assert encoded.source.ids.tolist() == [2, 4, 1]
+    assert encoded.target.ids.tolist() == [encoder.decoder_start, 3, 5, 6]
+    assert encoded.target.word.tolist() == [-1, -1, 0, 1]
+    reference = encoder.reference(pair)
+    assert reference.ids.tolist() == [3, 5, 6, 1]
+    assert reference.special.tolist() == [True, False, False, True]
+    cut = Encoder(tokenizer, marian().model.config, 3).reference(pair, truncate=True)
+    assert cut.ids.tolist() == [3, 5, 1]  # the code of the language and the end stay
 
 
 def test_special_tokens_that_are_typed_are_words():

@@ -12,6 +12,7 @@ import lorgnette as lo
 from lorgnette.errors import UserError
 from lorgnette.models.marian_small import quiet_tokenizer, translator_sizes
 from lorgnette.texts import Corpus, Example
+from lorgnette.texts.encoding import Encoder
 from lorgnette.training import Splits, Trained, TrainingSettings, train
 from lorgnette.training.preparation import prepare
 from lorgnette.training.translation.data import IGNORED, PairCollator, PairReader
@@ -175,10 +176,24 @@ def test_what_is_cut_is_counted(tmp_path):
     ready = prepare(settings(tmp_path, max_length=5))
     assert ready.train.cut > 0
     assert any("truncated to 5 tokens a side" in note for note in ready.notes)
-    reader = PairReader(ready.builder.tokenizer, 5)
+    reader = PairReader(ready.builder.tokenizer, ready.builder.config, 5)
     for item, _ in reader.read(pairs(30, 4)):
         assert len(item["input_ids"]) <= 5
         assert item["labels"][-1] == ready.builder.tokenizer.eos_token_id  # the end stays
+
+
+@pytest.mark.parametrize("limit", [None, 6])
+def test_training_reads_pairs_as_look_does(tmp_path, limit):
+    """The decoder's input is the labels behind its start token, also of pairs that are cut."""
+    made = prepare(settings(tmp_path)).builder
+    encoder = Encoder(made.tokenizer, made.config, limit)
+    for pair, (item, cut) in zip(
+        pairs(30, 4), PairReader(made.tokenizer, made.config, limit).read(pairs(30, 4)), strict=True
+    ):
+        looked = encoder.encode(pair, truncate=True)
+        assert item["input_ids"].tolist() == looked.source.ids.tolist()
+        assert item["labels"][:-1].tolist() == looked.target.ids[1:].tolist()
+        assert cut == looked.cut
 
 
 @pytest.mark.parametrize(

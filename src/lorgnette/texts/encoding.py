@@ -1,7 +1,7 @@
 """From examples to token ids: what the model will see, and which word each piece belongs to."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,16 @@ from lorgnette.errors import UserError, outside
 from lorgnette.texts.batch import Batch, Tokens, TokenTexts
 from lorgnette.texts.example import TEMPLATE, Example, Span
 from lorgnette.texts.parts import MESSAGES, PAIR, part_masks, parts_of, written
-from lorgnette.texts.sides import Encoded, Row, Sequences, Side, SideWords, WordMap, positions_within
+from lorgnette.texts.sides import (
+    Encoded,
+    Row,
+    Sequences,
+    Side,
+    SideWords,
+    WordMap,
+    WordSpans,
+    positions_within,
+)
 from lorgnette.texts.token_kinds import TokenKinds
 from lorgnette.texts.word_maps import runs_of, spoken, word_maps
 from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
@@ -114,7 +123,9 @@ class Encoder:
         return word_maps(self._cut(texts, offsets=True), texts)
 
     def _with_words(self, sides: Sequence[Side]) -> Sequence[Side]:
-        """Make the word maps of several sides, in one call of the tokenizer."""
+        """Make the word maps of several sides, in one call of the tokenizer; without offsets, each finds its own."""
+        if not self.tokenizer.is_fast:
+            return sides
         waiting = [side.text for side in sides if side.text.found is None]
         for text, found in zip(waiting, self._word_maps([text.sequences for text in waiting]), strict=True):
             text.found = found
@@ -127,27 +138,44 @@ class Encoder:
                 "give the processor of a model that takes pictures, lo.Subject(model, processor)."
             )
         example = written(example, self.tokenizer)
-        source = self._fit(example, self._side(Sequences.of(example), example.parts), truncate)
+        source = self.source(example, truncate=truncate)
         if not self.translates:
             return Encoded(example, source)
         return Encoded(example, source, self._target(example, truncate))
 
-    def _side(self, text: Sequences, spans: tuple[Span, ...] = ()) -> Side:
-        return self._fast(text, spans) if self.tokenizer.is_fast else self._slow(text)
+    def source(self, example: Example, *, truncate: bool = False) -> Side:
+        """The text of an example alone, without its translation."""
+        return self._fit(example, self._side(Sequences.of(example), example.parts), truncate)
 
-    def _fast(self, text: Sequences, spans: tuple[Span, ...]) -> Side:
-        bare = any(span.name == TEMPLATE for span in spans)  # the template brings its own special tokens
-        cuts = self.tokenizer(text.text, text.pair, add_special_tokens=not bare).encodings
+    def reference(self, example: Example, *, truncate: bool = False) -> Side:
+        """The translation of an example, which it must have, as a decoder learns to say it: with its end."""
+        return self._fit(example, self._translation(example.target or ""), truncate)
+
+    def _side(self, text: Sequences, spans: tuple[Span, ...] = ()) -> Side:
+        if not self.tokenizer.is_fast:
+            return self._slow(text)
+        # a template brings its own special tokens
+        cut = self.tokenizer(text.text, text.pair, add_special_tokens=not _templated(spans))
+        return self._fast(cut.encodings, text, spans)
+
+    def _fast(self, cuts: "Sequence[Encoding]", text: Sequences, spans: tuple[Span, ...] = ()) -> Side:
         (side,), ((word, words),) = self._whole(cuts, [text]), word_maps(cuts, [text])
         if spans:
             side.parts = parts_of(cuts[0].offsets, cuts[0].sequence_ids, spans, text.text)
-        if bare and side.parts is not None:
+        if side.parts is not None and _templated(spans):
             named = zip(side.parts, side.ids.tolist(), strict=True)
             side.special = np.array(
                 [part == TEMPLATE and number in self.specials for part, number in named], dtype=bool
             )
         side.text.found = np.where(side.special, -1, word), words
         return side
+
+    def _translation(self, text: str) -> Side:
+        """A text in the language of the decoder, whose pieces and special tokens may be others (`text_target`)."""
+        cut = self.tokenizer(text_target=text)
+        if self.tokenizer.is_fast:
+            return self._fast(cut.encodings, Sequences(text))
+        return self._without_offsets(cut["input_ids"], text, which="text_target")
 
     def _slow(self, text: Sequences) -> Side:
         first = self._slow_text(text.text, text.words)
@@ -180,35 +208,61 @@ class Encoder:
     ) -> Side:
         """A text as a tokenizer without offsets cut it, with its words: given, or those between white space.
 
-        A sentencepiece with the mark begins a word. If that does not give the words, they are cut one by one, by the
-        `which` argument of the tokenizer (Marian cuts `text_target` with other pieces than `text`). If their ids are
-        not those of the text (ByT5's spaces are bytes too), the words are found in the decoded text. Only for given
-        words that none of this finds does the model read the words cut one by one.
+        `which` is the argument of the tokenizer (Marian cuts `text_target` with other pieces than `text`). Words that
+        are not given are found when somebody asks for them. Only for given words that cannot be found does the model
+        read the words cut one by one.
         """
         before, behind = self._added
         special = [not before <= place < len(ids) - behind for place in range(len(ids))]
-        names = tuple(text.split()) if words is None else words
-        pieces = self.tokenizer.convert_ids_to_tokens(ids)
-        word, number = [], -1
-        for piece, flag in zip(pieces, special, strict=True):
-            number += not flag and (piece.startswith("▁") or number < 0)
-            word.append(-1 if flag else number)
-        if number + 1 == len(names):
-            return Side.of(ids, special, word, names)
-        inner = ids[before : len(ids) - behind]
-        per_word = [self.tokenizer(**{which: one}, add_special_tokens=False)["input_ids"] for one in names]
+        if words is None:
+            found = SideWords(Sequences(text), partial(self._found_words, ids, special, which))
+            return Side(np.array(ids, dtype=np.int64), np.array(special, dtype=bool), found)
+        word, names = self._words_of(ids, special, words, which)
+        if len(names) == len(words):
+            return Side.of(ids, special, word, words)
+        per_word = self._one_by_one(words, which)
         one_by_one = [i for one in per_word for i in one]
-        if one_by_one != inner:
-            decoded, ends = spoken(self.tokenizer, inner)
-            seen = tuple(decoded.split())
-            if words is None or len(seen) == len(names):
-                runs = [-1] * before + runs_of(decoded, ends) + [-1] * behind
-                return Side.of(ids, special, runs, names if len(seen) == len(names) else seen)
         ids = self.tokenizer.build_inputs_with_special_tokens(one_by_one)
         start = next((k for k in range(len(ids)) if ids[k : k + len(one_by_one)] == one_by_one), 0)
         word = [-1] * len(ids)
         word[start : start + len(one_by_one)] = [n for n, one in enumerate(per_word) for _ in one]
-        return Side.of(ids, [number < 0 for number in word], word, names)
+        return Side.of(ids, [number < 0 for number in word], word, words)
+
+    def _found_words(
+        self, ids: list[int], special: list[bool], which: str, texts: Sequence[Sequences]
+    ) -> Sequence[WordMap]:
+        """The words between white space of one text, for `SideWords`."""
+        ((text, *_),) = texts
+        word, names = self._words_of(ids, special, tuple(text.split()), which)
+        return [(np.array(word, dtype=np.int64), WordSpans.of(names))]
+
+    def _words_of(
+        self, ids: list[int], special: list[bool], words: tuple[str, ...], which: str
+    ) -> tuple[list[int], tuple[str, ...]]:
+        """The word of each piece, and these words; or the words of the decoded text, if these cannot be found in it.
+
+        A sentencepiece with the mark begins a word. If that does not give the words, they are cut one by one. If their
+        ids are not those of the text (ByT5's spaces are bytes too), the words are found in the decoded text.
+        """
+        word, number = [], -1
+        for piece, flag in zip(self.tokenizer.convert_ids_to_tokens(ids), special, strict=True):
+            number += not flag and (piece.startswith("▁") or number < 0)
+            word.append(-1 if flag else number)
+        if number + 1 == len(words):
+            return word, words
+        before, behind = self._added
+        inner = ids[before : len(ids) - behind]
+        per_word = self._one_by_one(words, which)
+        if [i for one in per_word for i in one] == inner:
+            runs, names = [n for n, one in enumerate(per_word) for _ in one], words
+        else:
+            decoded, ends = spoken(self.tokenizer, inner)
+            runs, seen = runs_of(decoded, ends), tuple(decoded.split())
+            names = words if len(seen) == len(words) else seen
+        return [-1] * before + runs + [-1] * behind, names
+
+    def _one_by_one(self, words: Sequence[str], which: str) -> list[list[int]]:
+        return [self.tokenizer(**{which: word}, add_special_tokens=False)["input_ids"] for word in words]
 
     @property
     def decoder_start(self) -> int:
@@ -232,11 +286,7 @@ class Encoder:
         start = self.decoder_start
         if example.target is None:
             return Side.of([start], [True], [-1], ())
-        if self.tokenizer.is_fast:
-            side = self._fast(Sequences(example.target), ())
-        else:
-            cut = self.tokenizer(text_target=example.target)["input_ids"]
-            side = self._without_offsets(cut, example.target, tuple(example.target.split()), "text_target")
+        side = self._translation(example.target)
         # The last piece (the end of the sentence) is predicted, never read.
         ids, special, word = (row[:-1].tolist() for row in (side.ids, side.special, side.word))
         shifted = Side.of([start, *ids], [True, *special], [-1, *word], side.words)
@@ -322,6 +372,11 @@ class Encoder:
         made = self.tokenizer.build_inputs_with_special_tokens(inner)
         before = made.index(inner[0])
         return before, len(made) - before - 1
+
+
+def _templated(spans: tuple[Span, ...]) -> bool:
+    """Whether a chat template wrote a part of the text."""
+    return any(span.name == TEMPLATE for span in spans)
 
 
 def refuse_half_characters(example: Example) -> None:

@@ -33,6 +33,8 @@ Mapper = Callable[[Example, Sequence[str]], Sequence[float]]
 class Reads(Protocol):
     """Turns examples into items: `Reader`, or `PairReader` for translations."""
 
+    max_length: int | None
+
     def read(self, examples: Iterable[Example]) -> Iterator[tuple[Item, bool]]: ...
 
 

@@ -14,7 +14,7 @@ from lorgnette.errors import UserError
 from lorgnette.texts import Example
 from lorgnette.training.arguments import processes
 from lorgnette.training.build import Builder, builder, classes_of, models_language, translates
-from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, Streamed
+from lorgnette.training.data import Bucketed, Collator, Items, Mapper, Reader, Reads, Streamed
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts, check_labels, parts_of
 from lorgnette.training.trainer import PenalisedTrainer, Tally, metrics_of
@@ -79,6 +79,8 @@ class Prepared:
         if self.parts.test is None:
             return None
         items = Items(self.reader, self.parts.test, longest_first=True)
+        if not self.parts.labels:  # nothing to classify
+            return items
         counts = items.label_counts()
         if set(counts) == {None}:
             return None
@@ -128,6 +130,18 @@ def prepare(settings: TrainingSettings, *, trained: bool = False) -> Prepared:
         notes.append(f"{validation.cut} of {len(validation)} validation texts truncated to {made.max_length} tokens")
     check_labels(validation.label_counts(), parts.labels, f"{parts.train.name}, validation texts")
     return Prepared(parts, made, reader, train, validation, count, parts.train.fingerprint(), tuple(notes))
+
+
+def all_in_memory(reader: Reads, parts: Parts, what: str, unit: str) -> tuple[Items, Items, tuple[str, ...]]:
+    """The items of training and validation where there are no classes, and notes on the texts that were cut."""
+    train, validation = Items(reader, parts.train), Items(reader, parts.validation, longest_first=True)
+    notes = list(parts.notes)
+    for items, which in ((train, "training"), (validation, "validation")):
+        if not len(items):
+            raise UserError(f"{parts.train.name} has no {which} {what}.")
+        if items.cut:
+            notes.append(f"{items.cut} of {len(items)} {which} {what} truncated to {reader.max_length} {unit}")
+    return train, validation, tuple(notes)
 
 
 def _maps(settings: TrainingSettings) -> dict[str, Mapper]:

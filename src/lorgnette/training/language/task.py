@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from lorgnette.texts import Example
 from lorgnette.texts.sides import Side
 from lorgnette.training.build import PretrainedBuilder, longest_input, opened
 from lorgnette.training.data import Collator, Item, Items, Reader, together
-from lorgnette.training.preparation import Prepared
+from lorgnette.training.preparation import Prepared, all_in_memory
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts
 from lorgnette.training.translation.data import IGNORED
@@ -89,10 +88,6 @@ class PreparedTexts(Prepared):
             logits.flatten(0, 1).float(), batch["labels"].flatten(), ignore_index=IGNORED
         )
 
-    @cached_property
-    def test(self) -> Items | None:
-        return None if self.parts.test is None else Items(self.reader, self.parts.test, longest_first=True)
-
     def likelihoods(self, model: PreTrainedModel, items: Items, numbers: Sequence[int] | None = None) -> Likelihoods:
         """The likelihoods that a model assigns to some texts."""
         collate, rows = self.trainer_parts()["data_collator"], []
@@ -114,11 +109,5 @@ def prepare_texts(settings: TrainingSettings, parts: Parts) -> PreparedTexts:
         raise UserError(f"a language model is chosen by loss or cross_entropy, not by {settings.select}.")
     made = LanguageModel(settings)
     reader = TextReader(made.tokenizer, made.config, made.max_length)
-    notes = list(parts.notes)
-    train, validation = Items(reader, parts.train), Items(reader, parts.validation, longest_first=True)
-    for items, which in ((train, "training"), (validation, "validation")):
-        if not len(items):
-            raise UserError(f"{parts.train.name} has no {which} texts.")
-        if items.cut:
-            notes.append(f"{items.cut} of {len(items)} {which} texts truncated to {reader.max_length} tokens")
-    return PreparedTexts(parts, made, reader, train, validation, len(train), parts.train.fingerprint(), tuple(notes))
+    train, validation, notes = all_in_memory(reader, parts, "texts", "tokens")
+    return PreparedTexts(parts, made, reader, train, validation, len(train), parts.train.fingerprint(), notes)

@@ -2,50 +2,48 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lorgnette.errors import UserError
 from lorgnette.texts import Example
-from lorgnette.training.data import CHUNK, Item
-from lorgnette.types import PreTrainedTokenizerBase
+from lorgnette.texts.encoding import Encoder
+from lorgnette.training.data import Item
+from lorgnette.types import PretrainedConfig, PreTrainedTokenizerBase
 
 IGNORED = -100
 """The label of padding, which no loss counts."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class PairReader:
-    """Turns sentences and their translations into items; what is cut to `max_length` is counted, never silent.
+    """Turns sentences and their translations into items as `look` reads them; what is cut is counted, never silent.
 
     `target_tokenizer` cuts the translations where they have pieces of their own; None is the tokenizer of the source.
     """
 
     tokenizer: PreTrainedTokenizerBase
+    config: PretrainedConfig
     max_length: int | None
     target_tokenizer: PreTrainedTokenizerBase | None = None
 
-    def read(self, examples: Iterable[Example]) -> Iterator[tuple[Item, bool]]:
-        """Items in order, each with whether one of its sides was cut. Memory: one chunk."""
-        stream = iter(examples)
-        while chunk := list(islice(stream, CHUNK)):
-            targets = [translation_of(example) for example in chunk]
-            sources = self.tokenizer([example.text for example in chunk], verbose=False)["input_ids"]
-            other = self.target_tokenizer or self.tokenizer
-            wanted = other(text_target=targets, verbose=False)["input_ids"]
-            for example, source, target in zip(chunk, sources, wanted, strict=True):
-                yield self._fitted(example, source, target)
+    def __post_init__(self) -> None:
+        self._source = Encoder(self.tokenizer, self.config, self.max_length)
+        self._target = Encoder(self.target_tokenizer or self.tokenizer, self.config, self.max_length)
 
-    def _fitted(self, example: Example, source: list[int], target: list[int]) -> tuple[Item, bool]:
-        if len(source) < 2 or len(target) < 2:  # the end of the sentence alone
-            raise UserError(f"the pair {example.id!r} has an empty side: remove empty sentences.")
-        limit = self.max_length
-        cut = limit is not None and max(len(source), len(target)) > limit
-        item = {"input_ids": _ids(source, limit), "labels": _ids(target, limit)}
-        return item, cut
+    def read(self, examples: Iterable[Example]) -> Iterator[tuple[Item, bool]]:
+        """Items in order, each with whether one of its sides was cut."""
+        for example in examples:
+            translation_of(example)  # refuses a text without one
+            sides = (self._source.source(example, truncate=True), self._target.reference(example, truncate=True))
+            if min(map(len, sides)) < 2:  # the end of the sentence alone
+                raise UserError(f"the pair {example.id!r} has an empty side: remove empty sentences.")
+            # int32: half the memory of what the model will get
+            source, target = (torch.from_numpy(side.ids.astype(np.int32)) for side in sides)
+            yield {"input_ids": source, "labels": target}, any(side.cut for side in sides)
 
 
 def translation_of(example: Example) -> str:
@@ -55,12 +53,6 @@ def translation_of(example: Example) -> str:
             "multi30k:en-fr, or a table with its columns named."
         )
     return example.target
-
-
-def _ids(ids: list[int], limit: int | None) -> Tensor:
-    """Cut to the limit, the end of the sentence kept; half the memory of what the model will get."""
-    cut = ids if limit is None or len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
-    return torch.tensor(cut, dtype=torch.int32)
 
 
 @dataclass(frozen=True)

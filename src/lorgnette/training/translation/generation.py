@@ -10,6 +10,8 @@ import torch
 from lorgnette.errors import UserError
 from lorgnette.models.pruned.stock import cache_is_short
 from lorgnette.progress import progress_bar
+from lorgnette.texts.encoding import Encoder
+from lorgnette.texts.example import Example
 from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 ROOM = 20
@@ -37,7 +39,8 @@ def translate(
     if beams < 1 or batch_size < 1:
         raise UserError(f"beams and batch_size must be at least 1; got {beams} and {batch_size}.")
     longest = limit or int(model.config.max_position_embeddings)
-    sources = [_cut(ids, longest) for ids in tokenizer(list(texts), verbose=False)["input_ids"]] if texts else []
+    encoder = Encoder(tokenizer, model.config, longest)
+    sources = [encoder.source(Example(str(n), text), truncate=True).ids.tolist() for n, text in enumerate(texts)]
     order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
     translations: dict[int, str] = {}
     was_training = model.training
@@ -107,7 +110,3 @@ def _ended(
 
 def _precision(model: PreTrainedModel, bf16: bool) -> AbstractContextManager[Any]:
     return torch.autocast(model.device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
-
-
-def _cut(ids: list[int], longest: int) -> list[int]:
-    return ids if len(ids) <= longest else [*ids[: longest - 1], ids[-1]]

@@ -5,7 +5,6 @@ import tempfile
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from lorgnette.models.marian_small import (
 from lorgnette.statistics.bleu import Bleu, bleu
 from lorgnette.texts import Example
 from lorgnette.training.build import PretrainedBuilder, longest_input, opened
-from lorgnette.training.data import Items
-from lorgnette.training.preparation import Prepared
+from lorgnette.training.preparation import Prepared, all_in_memory
 from lorgnette.training.settings import TrainingSettings
 from lorgnette.training.splits import Parts
 from lorgnette.training.translation.data import PairCollator, PairReader, translation_of
@@ -109,10 +107,6 @@ class PreparedPairs(Prepared):
             "bleu": self._validation_bleu if self.select == "bleu" else None,
         }
 
-    @cached_property
-    def test(self) -> Items | None:
-        return None if self.parts.test is None else Items(self.reader, self.parts.test, longest_first=True)
-
     def more_metrics(self, model: PreTrainedModel, split: str) -> Json:
         """BLEU of the sentences that the model makes by itself."""
         if split != "test" and self.parts.test is not None and self.select != "bleu":
@@ -161,18 +155,12 @@ def prepare_pairs(settings: TrainingSettings, parts: Parts) -> PreparedPairs:
         made = NewTranslator(settings, languages_of(parts.train.name), parts.train)
     else:
         made = PretrainedTranslator(settings)
-    return pairs_of(settings, parts, made, PairReader(made.tokenizer, made.max_length))
+    return pairs_of(settings, parts, made, PairReader(made.tokenizer, made.config, made.max_length))
 
 
 def pairs_of(settings: TrainingSettings, parts: Parts, made: Any, reader: PairReader) -> PreparedPairs:
     """The same with a model and a reader that exist already."""
-    notes = list(parts.notes)
-    train, validation = Items(reader, parts.train), Items(reader, parts.validation, longest_first=True)
-    for items, which in ((train, "training"), (validation, "validation")):
-        if not len(items):
-            raise UserError(f"{parts.train.name} has no {which} pairs.")
-        if items.cut:
-            notes.append(f"{items.cut} of {len(items)} {which} pairs truncated to {reader.max_length} tokens a side")
+    train, validation, notes = all_in_memory(reader, parts, "pairs", "tokens a side")
     return PreparedPairs(
         parts=parts,
         builder=made,
@@ -181,7 +169,7 @@ def pairs_of(settings: TrainingSettings, parts: Parts, made: Any, reader: PairRe
         validation=validation,
         count=len(train),
         fingerprint=parts.train.fingerprint(),
-        notes=tuple(notes),
+        notes=notes,
         beams=settings.beams,
         batch_size=settings.batch_size,
         bf16=settings.bf16,
