@@ -75,6 +75,7 @@ class Corpus(Facts):
         some: Some | None = None,
         parts: "Sequence[Corpus]" = (),
         mark: Callable[[], str] | None = None,
+        most: int | None = None,
     ):
         self.name = name
         self.split = split
@@ -87,7 +88,7 @@ class Corpus(Facts):
         self._parts = tuple(parts)
         self.mark: Callable[[], str] = mark or str
         """what shows that the source has changed, as far as that can be seen without reading all of its parts"""
-        self.most: int | None = None
+        self.most = most
         """the largest number of examples that there can be, where it is known: that of `take`"""
 
     @property
@@ -156,11 +157,13 @@ class Corpus(Facts):
         >>> [example.text for example in lo.corpus(["one", "two", "three"]).take(2)]
         ['one', 'two']
         """
-        return Corpus(**self._taken(n))._at_most(n)
-
-    def _at_most(self, n: int | None) -> "Corpus":
-        self.most = n
-        return self
+        return self.derived(
+            lambda: islice(self, _count(n)),
+            f"take {n}",
+            some=lambda wanted: islice(self.some(wanted), _count(n)),
+            most=n,
+            size=min(n, len(self)) if isinstance(self, SizedCorpus) else None,
+        )
 
     @checked
     def shuffled(self, seed: int) -> "Corpus":
@@ -177,18 +180,24 @@ class Corpus(Facts):
     @checked
     def named(self, name: str) -> "Corpus":
         """The same examples with another name."""
-        fields = self._derived(lambda: self, f"named {name}")
-        return Corpus(**{**fields, "name": name, "some": self.some})._at_most(self.most)
+        size = len(self) if isinstance(self, SizedCorpus) else None
+        return self.derived(lambda: self, f"named {name}", name=name, some=self.some, most=self.most, size=size)
 
-    def _taken(self, n: int) -> dict[str, Any]:
-        fields = self._derived(lambda: islice(self, _count(n)), f"take {n}")
-        return {**fields, "some": lambda wanted: islice(self.some(wanted), _count(n))}
+    def derived(
+        self, read: Callable[[], Iterable[Example]], how: str, *, size: int | None = None, **changes: Any
+    ) -> "Corpus":
+        """A corpus of these examples in another order, number or form.
 
-    def _derived(self, read: Callable[[], Iterable[Example]], how: str) -> dict[str, Any]:
-        """Arguments for a corpus derived from this one, which differs in the order or number of examples alone."""
+        `how` distinguishes its fingerprint from this one's; `size` is how many there are, where that is known;
+        `changes` are other arguments of a corpus.
+        """
+        fields = {**self._inherited(how), "read": read, **changes}
+        return Corpus(**fields) if size is None else SizedCorpus(**fields, size=size)
+
+    def _inherited(self, how: str) -> dict[str, Any]:
+        """The arguments of a corpus that one derived from this one has, if nobody says otherwise."""
         return {
             "name": self.name,
-            "read": read,
             "split": self.split,
             # asked only when needed: the labels of a table cost a pass over it
             "labels": lambda: self.labels,
@@ -237,21 +246,12 @@ class SizedCorpus(Corpus):
     def __len__(self) -> int:
         return self._size
 
-    @checked
-    def take(self, n: int) -> "SizedCorpus":
-        return SizedCorpus(**self._taken(n), size=min(n, self._size))
-
-    @checked
-    def named(self, name: str) -> "SizedCorpus":
-        fields = self._derived(lambda: self, f"named {name}")
-        return SizedCorpus(**{**fields, "name": name, "some": self.some}, size=self._size)
-
 
 class _Shuffled(Corpus):
     """The order of a sort by one random key per example, so that the first n need only n examples in memory."""
 
     def __init__(self, corpus: Corpus, seed: int):
-        super().__init__(**corpus._derived(self._all, f"shuffled {seed}"))
+        super().__init__(read=self._all, **corpus._inherited(f"shuffled {seed}"))
         self._corpus, self._seed = corpus, seed
 
     def _keyed(self) -> Iterator[tuple[float, int, Example]]:
@@ -267,7 +267,7 @@ class _Shuffled(Corpus):
 
     @checked
     def take(self, n: int) -> Corpus:
-        return Corpus(**self._derived(lambda: self._first(_count(n)), f"take {n}"))._at_most(n)
+        return self.derived(lambda: self._first(_count(n)), f"take {n}", most=n)
 
 
 def in_parts(

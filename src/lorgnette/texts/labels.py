@@ -62,12 +62,10 @@ def _relabelled(corpus: Corpus, places: tuple[int, ...], classes: tuple[str, ...
             else:
                 yield replace(example, label=places[example.label])
 
-    fields = {**corpus._derived(lambda: whole(some), f"labels {places}"), "labels": classes, "some": some}
-    if isinstance(corpus, SizedCorpus):
-        return SizedCorpus(**fields, size=len(corpus))
-    made = Corpus(**fields)
-    made.most = corpus.most
-    return made
+    size = len(corpus) if isinstance(corpus, SizedCorpus) else None
+    return corpus.derived(
+        lambda: whole(some), f"labels {places}", labels=classes, some=some, most=corpus.most, size=size
+    )
 
 
 def mapping_of(text: str | None) -> dict[str, str]:

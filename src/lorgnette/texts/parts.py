@@ -152,7 +152,7 @@ def chatting(corpus: Corpus) -> Corpus:
             made = chat(messages, answer=False, id=example.id)
             yield replace(example, text=made.text, words=None, extra={**example.extra, **made.extra})
 
-    return Corpus(**{**corpus._derived(read, "chat"), "name": corpus.name})
+    return corpus.derived(read, "chat")
 
 
 def _refuse_annotated(example: Example) -> None:

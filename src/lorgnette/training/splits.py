@@ -164,6 +164,6 @@ def _shared(whole: Corpus, count: int, settings: TrainingSettings) -> tuple[Corp
 
     how = f"{settings.validation} {settings.split_seed}"
     return (
-        Corpus(**{**whole._derived(lambda: part(False), f"but {how}"), "split": "train"}),
-        Corpus(**{**whole._derived(lambda: part(True), f"only {how}"), "split": "validation"}),
+        whole.derived(lambda: part(False), f"but {how}", split="train"),
+        whole.derived(lambda: part(True), f"only {how}", split="validation"),
     )
