@@ -1,7 +1,6 @@
 """From a name or folder to a model, safely: safetensors, no remote code, nothing newly initialised in a result."""
 
 import hashlib
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,9 +16,9 @@ from lorgnette.errors import UserError, optional, outside, reason
 from lorgnette.models.checksums import Checksums, bytes_of, checksums, plain
 from lorgnette.models.linear import is_plain, linear_state
 from lorgnette.models.offloading import is_offloaded, tensors
-from lorgnette.models.opening import Checkpoint
+from lorgnette.models.opening import Checkpoint, config_in
 from lorgnette.models.pruned.checkpoint import pruned_architecture
-from lorgnette.types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from lorgnette.types import Json, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 _AT_ONCE = 8
 """Files or tensors that are hashed at a time: hashlib lets threads run side by side."""
@@ -228,7 +227,6 @@ def refuse_unreadable(name: str, model: nn.Module) -> None:
 
 
 CONFIG = "adapter_config.json"
-_LONGEST_CONFIG = 1 << 20
 
 
 def base_of(name: str, adapter: str | None) -> tuple[str, str | None]:
@@ -238,7 +236,7 @@ def base_of(name: str, adapter: str | None) -> tuple[str, str | None]:
     folder = Path(name)
     if adapter is not None or not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return name, adapter
-    base = _config(folder).get("base_model_name_or_path")
+    base = _adapter_config(folder).get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UserError(
             f"{folder / CONFIG} does not name its base model. Pass the model, and this folder as --adapter."
@@ -254,19 +252,12 @@ def put_on(model: PreTrainedModel, folder: Path, *, allow_pickle: bool) -> list[
             f"{folder} has no adapter_model.safetensors. A pickle can run code when opened: pass --allow-pickle "
             "(allow_pickle=True) if you trust where it comes from."
         )
-    _config(folder)
+    _adapter_config(folder)
     optional("peft", "language")
     with outside(f"The adapter {folder} cannot be put on", "Give the model that it was trained on."):
         model.load_adapter(str(folder))
     return files or sorted(folder.glob("adapter_model*.bin"))
 
 
-def _config(folder: Path) -> dict[str, object]:
-    file = folder / CONFIG
-    if file.stat().st_size > _LONGEST_CONFIG:
-        raise UserError(f"{file} has {file.stat().st_size:,} bytes; expected at most {_LONGEST_CONFIG:,}.")
-    with outside(f"{file} is not JSON", "Put the one that PEFT wrote there."):
-        config = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(config, dict):
-        raise UserError(f"{file} is not an adapter config: expected a JSON object.")
-    return config
+def _adapter_config(folder: Path) -> Json:
+    return config_in(folder / CONFIG, "an adapter config", "Put the one that PEFT wrote there.")

@@ -274,18 +274,24 @@ def _refuse_other_files(name: str, folder: Path) -> None:
             )
 
 
+def config_in(file: Path, kind: str, to_do: str) -> Json:
+    """The JSON object in a file; one that is too large, or no object, is refused as not `kind`."""
+    if file.stat().st_size > LONGEST_CONFIG:
+        raise UserError(f"{file} has {file.stat().st_size:,} bytes; expected at most {LONGEST_CONFIG:,}.")
+    with outside(f"{file} is not JSON", to_do):
+        config = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise UserError(f"{file} is not {kind}: expected a JSON object.")
+    return config
+
+
 def _refuse_odd_config(file: Path) -> None:
     """Refuse a config that is plainly wrong, before a library spends time on building the model."""
     if not file.is_file():
         gguf = sorted(file.parent.glob("*.gguf"))
         to_do = f"Pass the file {gguf[0]}." if gguf else "Pass a folder that contains one."
         raise UserError(f"{file.parent} has no config.json: it is not a model folder. {to_do}")
-    if file.stat().st_size > LONGEST_CONFIG:
-        raise UserError(f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {LONGEST_CONFIG:,}.")
-    with outside(f"{file} is not JSON", "Put the config.json that came with the weights there."):
-        config = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(config, dict):
-        raise UserError(f"{file} is not a model config: expected a JSON object.")
+    config = config_in(file, "a model config", "Put the config.json that came with the weights there.")
     for name, value in _values(config):
         if name in _WHOLE and value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise UserError(
