@@ -5,7 +5,7 @@ from tiny import examples, tokenizer
 from tiny.architectures import model_of_type
 
 import lorgnette as lo
-from lorgnette.cli.trace import _about
+from lorgnette.cli.trace_output import about
 from lorgnette.errors import CaptureError
 from lorgnette.reporting.views.pack import pack
 from lorgnette.reporting.views.page import page_html
@@ -42,7 +42,7 @@ def test_a_trace_and_its_page_say_it_too():
     document = pack(trace)
     assert document["attending"] == said
     assert f'<p class="lv-foot">{said}</p>' in page_html(document)
-    assert next(_about(trace, "decoder")) == said
+    assert next(about(trace, "decoder")) == said
     whole = pack(lo.Subject(model_of_type("llama"), tokenizer("gpt2")).trace("w5 w6 w7"))
     assert whole["attending"] is None
     assert "attention in" not in page_html(whole)

@@ -207,7 +207,7 @@ def test_a_device_that_is_not_there(folder, monkeypatch):
 
 
 def test_processes_of_one_machine_share_its_gpus_out(monkeypatch):
-    from lorgnette.subject.subject import default_device
+    from lorgnette.subject.loading import default_device
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -1,8 +1,12 @@
 """`lorgnette trace … --explain METHOD`: the relevance of each word, one column for each method."""
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import typer
+
+from lorgnette.cli import trace_output
 from lorgnette.types import Json
 
 if TYPE_CHECKING:
@@ -14,6 +18,46 @@ if TYPE_CHECKING:
     from lorgnette.texts.batch import Tokens
 
 _BAR = 12  # columns of a bar
+
+
+def say_cost(methods: "Sequence[str]") -> None:
+    """Say beforehand what takes long."""
+    from lorgnette.explaining import COSTS
+    from lorgnette.progress import tell_cost
+
+    for method in dict.fromkeys(methods):
+        if method in COSTS:
+            tell_cost(method, COSTS[method])
+
+
+def show(
+    trace: "Trace", stack: str, methods: list[str], target: "str | Next | None", *, pieces: bool, as_json: bool
+) -> None:
+    """Print the relevance of each word by each method, or everything about it as JSON."""
+    from lorgnette.cli.consoles import out
+
+    explanations = explained(trace, methods, target, pieces=pieces)
+    if as_json:
+        about: Json = {
+            "model": trace.subject.name,
+            "weights_hash": trace.subject.weights_hash,
+            "text": trace.example.text,
+        }
+        about |= {"pair": trace.example.pair, "target": trace.example.target, "probabilities": trace.probabilities}
+        typer.echo(
+            json.dumps(
+                {**about, "unit": "piece" if pieces else "word", "explanations": explanations}, ensure_ascii=False
+            )
+        )
+        return
+    for line in trace_output.about(trace, stack):
+        out().print(line, markup=False)
+    out().print(f"explained: {explanations[0]['explained']}", markup=False)
+    for table in tables(explanations):
+        out().print(table)
+    for one in explanations:
+        if one["gap"] is not None:
+            out().print(f"{one['method']}: the integral is off by {one['gap']:.2%} of f(x) − f(x⁰)", markup=False)
 
 
 def explained(

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
@@ -24,7 +23,7 @@ from lorgnette.models.anatomy import Anatomy, AttentionSite
 from lorgnette.models.checksums import Checksums, checksums
 from lorgnette.models.families import anatomy_of, longest_text
 from lorgnette.models.interface import padding_known
-from lorgnette.models.loading import Loaded, load_model, refuse_unreadable, state_hash, weights_hash
+from lorgnette.models.loading import Loaded, refuse_unreadable, state_hash, weights_hash
 from lorgnette.models.offloading import is_offloaded, refuse_offloaded
 from lorgnette.models.quantised import refuse_no_gradients
 from lorgnette.models.switching import evaluating
@@ -80,7 +79,7 @@ class Subject(Facts):
                 f"A Subject is made from a model, such as AutoModel.from_pretrained(…). Got {_kind(model)} instead."
             )
         self.processor: ProcessorMixin | None = tokenizer if isinstance(tokenizer, ProcessorMixin) else None
-        """What makes ids and pixels of a text with a picture; None for a model of texts."""
+        """It turns a text with a picture into ids and pixels; None for a model of texts."""
         tokenizer = tokenizer.tokenizer if isinstance(tokenizer, ProcessorMixin) else tokenizer
         refuse_tokenizer(tokenizer, "Subject")
         refuse_compiled(model)
@@ -97,7 +96,7 @@ class Subject(Facts):
         if self.processor is not None and inputs is None:
             inputs = self._first_pictures()
         self.shown: Mapping[str, object] | None = inputs
-        """An example of what a model sees beside texts."""
+        """Example inputs of a model that sees more than texts."""
         self.anatomy: Anatomy = anatomy_of(model, inputs)
         if self.anatomy.shim is not None and any(is_offloaded(site.module) for site in self.anatomy.sites):
             refuse_offloaded(model, f"Watching a {type(model).__name__}")  # whose attention has weights of its own
@@ -203,7 +202,7 @@ class Subject(Facts):
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the first weights; of a quantised model, of the first that are not packed."""
+        """The dtype of the first weights, or, in a quantised model, of the first that are not packed."""
         kinds = (parameter.dtype for parameter in self.model.parameters())
         first = next(kinds)
         return first if first in DTYPES.values() else next((kind for kind in kinds if kind in DTYPES.values()), first)
@@ -223,18 +222,18 @@ class Subject(Facts):
 
     @property
     def text_sites(self) -> tuple[Site, ...]:
-        """Those whose queries and keys are tokens of the texts, which lenses read: no tower of pictures."""
+        """The modules that lenses read, whose queries and keys are tokens of texts, not patches of a picture."""
         across = self.anatomy.sees and not getattr(self.model.config, "is_encoder_decoder", False)
         return tuple(site for site in self.sites if site.of_texts and not (across and site.kind == "cross"))
 
     @property
     def tower_sites(self) -> tuple[Site, ...]:
-        """Those of the tower of pictures, in which patches read each other."""
+        """The modules of the tower of pictures, in which patches attend to each other."""
         return tuple(site for site in self.sites if site.name == "vision")
 
     @property
     def text_attention(self) -> tuple[AttentionSite, ...]:
-        """The attention at these sites."""
+        """The attention at `text_sites`."""
         return tuple(self.anatomy[site] for site in self.text_sites)
 
     @property
@@ -285,7 +284,7 @@ class Subject(Facts):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What edits the model now, a phrase each: `lo.without`, `lo.scaled`, `lo.patched`, taps, hooks of others."""
+        """The edits of the model now in force, in a phrase each: `lo.without`, `lo.scaled`, taps, hooks of others …"""
         return tuple(changes(self.model, self.anatomy))
 
     def _equal(self, before: Checksums, now: Checksums) -> bool:
@@ -346,7 +345,7 @@ class Subject(Facts):
             ) from error
 
     def forward(self, inputs: Mapping[str, object], **options: object) -> ModelOutput:
-        """What the model makes of these inputs; hidden states, if asked for, are those of its texts."""
+        """The output of the model for these inputs; hidden states, if requested, are those of its texts."""
         if not options.get("output_hidden_states"):
             return self.model(**inputs, **options)
         with text_states(self.model, self.anatomy) as states:
@@ -451,81 +450,6 @@ def _kind(value: object) -> str:
     if isinstance(value, str | os.PathLike):
         return f"the name {str(value)!r}; open it with lo.load({str(value)!r})"
     return "None" if value is None else f"a {type(value).__name__}"
-
-
-def load(
-    name: object,
-    *,
-    dtype: str | None = None,
-    device: str | None = None,
-    allow_pickle: bool = False,
-    revision: str | None = None,
-    adapter: str | os.PathLike[str] | None = None,
-    packed: bool = False,
-) -> Subject:
-    """Load a model: a hub name, a folder, a GGUF file, `minilm` from lorgnette[demo], or one of our own.
-
-        >>> model.save_pretrained("mine"), tokenizer.save_pretrained("mine")    # doctest: +ELLIPSIS
-        (None, (...))
-        >>> lo.load("./mine", dtype="float64").heads
-        4
-
-    Weights are read from safetensors, code in a checkpoint is never run, and weights that the checkpoint lacks are
-    never initialised at random: the part that needs them is left out and listed in `subject.missing`.
-
-    `dtype`: None means the checkpoint's own ("auto") on a GPU and float32 elsewhere. `device`: cpu, cuda, cuda:N, mps,
-    or auto, which spreads the model over all GPUs and offloads the rest to CPU and disk (`device_map="auto"`).
-    `revision`: a branch, tag or commit on the hub. `adapter`: the folder of a PEFT adapter to apply; `name` may also be
-    the folder of an adapter, which loads its base model too. `packed` keeps the blocks of a GGUF file, where
-    transformers has a kernel that multiplies by them; by default they are unpacked.
-    """
-    if not isinstance(name, str | os.PathLike):
-        raise UserError(
-            f"load opens a model by its name or folder; got a {type(name).__name__}. For a model in memory, use "
-            "Subject(model, tokenizer)."
-        )
-    if dtype is not None and not isinstance(dtype, str):
-        raise UserError(f"Unknown dtype {shown(dtype)}: expected auto, {', '.join(DTYPES)}.")
-    where = _device(device)
-    kind = dtype or ("auto" if where not in ("cpu", "mps") and torch.cuda.is_available() else "float32")
-    if kind != "auto" and kind not in DTYPES:
-        raise UserError(f"Unknown dtype {dtype!r}: expected auto, {', '.join(DTYPES)}.")
-    loaded = load_model(
-        str(name),
-        dtype=DTYPES.get(kind, kind),
-        device=where,
-        allow_pickle=allow_pickle,
-        revision=revision,
-        adapter=None if adapter is None else str(adapter),
-        packed=packed,
-    )
-    return Subject(loaded.model, loaded.processor or loaded.tokenizer, name=str(name), loaded=loaded)
-
-
-def _device(asked: str | None) -> str:
-    """The requested device, if it exists; by default a GPU if there is one."""
-    if asked is not None and not isinstance(asked, str):
-        raise UserError(f"Unknown device {shown(asked)}: expected cpu, cuda, cuda:N, mps or auto.")
-    where = asked or default_device()
-    if where == "auto":
-        return where if torch.cuda.is_available() or find_spec("accelerate") is not None else "cpu"
-    try:
-        known = torch.device(where).type in ("cpu", "cuda", "mps")
-    except RuntimeError:
-        known = False
-    if not known:
-        raise UserError(f"Unknown device {where!r}: expected cpu, cuda, cuda:N, mps or auto.")
-    kind = torch.device(where).type
-    if (kind == "cuda" and not torch.cuda.is_available()) or (kind == "mps" and not torch.backends.mps.is_available()):
-        raise UserError(f"The device {where!r} was asked for, but no GPU is available. Use --device cpu.")
-    return where
-
-
-def default_device() -> str:
-    """A GPU if there is one; under `torchrun` the processes of a machine share its GPUs out."""
-    if not torch.cuda.is_available():
-        return "cpu"
-    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
 
 
 def _local_hooks(model: nn.Module) -> list[tuple[nn.Module, int, Callable[..., object]]]:

@@ -13,12 +13,12 @@ from torch import Tensor
 from transformers import set_seed
 
 from lorgnette.errors import UserError
-from lorgnette.files import cleared, folder_written_whole, writing, written_whole
+from lorgnette.files import cleared, folder_written_whole, write_whole, writing
 from lorgnette.models.pruned.checkpoint import as_pruned, kept_layers, kept_units
 from lorgnette.models.pruned.stock import cache_is_short, stock_model
 from lorgnette.results.provenance import versions
 from lorgnette.subject import load
-from lorgnette.subject.subject import default_device
+from lorgnette.subject.loading import default_device
 from lorgnette.training.distilling import Teacher
 from lorgnette.training.folder import RECORD, RunFolder, read_record, refuse_changes
 from lorgnette.training.gates.gates import HeadGates, freeze_but, heads_of
@@ -209,8 +209,7 @@ def _begin(root: Path, settings: PruningSettings, ready: Prepared) -> None:
         return
     cleared(root)
     started = {"settings": settings.record(), "corpus_fingerprint": ready.fingerprint}
-    with written_whole(root / _RUN) as partial:
-        partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
+    write_whole(root / _RUN, json.dumps(started, indent=1))
 
 
 def _settle(work: Work, model: PreTrainedModel, teacher: Teacher | None) -> list[Json]:
