@@ -14,10 +14,9 @@ from lorgnette.cli.app import app
 from lorgnette.errors import UserError
 from lorgnette.figures.lens_report import CHAPTERS, OTHER
 from lorgnette.lens.norms.report import norm_shares
-from lorgnette.reporting.atlas import atlas
+from lorgnette.reporting.atlas import atlas, head_examples
 from lorgnette.reporting.contents import in_chapters
 from lorgnette.reporting.examples import examples_of, save_examples, saved_examples
-from lorgnette.reporting.head_example import head_examples
 from lorgnette.results import Results
 from lorgnette.texts.example import Example
 

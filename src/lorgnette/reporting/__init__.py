@@ -1,7 +1,7 @@
 """Pages from results: what is generic. What a lens shows is in its own room, `lorgnette/lens/<lens>/report.py`.
 
 contents   → what a page says of results, and in which order: found from their lenses
-atlas      → a card per head; head_example, examples → the texts in which heads can be seen
+atlas      → a card per head, with an example; examples → the texts in which heads can be seen
 page       → `Report`: one HTML file
 compare    → two runs, head by head; comparison → the page on it
 views      → one text, token by token: this part, and `notebook`, does know traces
