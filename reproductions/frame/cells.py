@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from lorgnette.errors import UserError
-from lorgnette.files import sweep, written_whole
+from lorgnette.files import sweep, write_whole
 from lorgnette.results.provenance import versions
 from reproductions.frame import rows
 
@@ -185,8 +185,10 @@ class Cells:
     def _keep(self, key: str, cell: Cell, outcome: dict[str, Any], progress: "_Progress") -> None:
         record = {"cell": cell.record(), **outcome}
         failed = "error" in outcome
-        with written_whole(self._failed(key) if failed else self._file(key)) as partial:
-            partial.write_text(json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(
+            self._failed(key) if failed else self._file(key),
+            json.dumps(record, allow_nan=False, ensure_ascii=False) + "\n",
+        )
         if not failed:
             self._failed(key).unlink(missing_ok=True)
         progress.tell(key, outcome)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from lorgnette.errors import UserError
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole, written_whole
 from reproductions.frame import markdown
 from reproductions.frame.chance import LEVEL, by_interval, corrected
 from reproductions.frame.claims import Claim, Estimate, as_printed, counted
@@ -200,8 +200,7 @@ class Outcome:
         if folder.resolve() == self.study.home.resolve():
             from reproductions.frame.index import index
 
-            with written_whole(ROOT / "README.md") as partial:
-                partial.write_text(index(), encoding="utf-8")
+            write_whole(ROOT / "README.md", index())
         return folder
 
 

@@ -53,6 +53,13 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.replace(folder / path.name, path)
 
 
+def write_whole(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a text file; it takes the place of `path` only when all of it is written."""
+    with written_whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
 @contextmanager
 def folder_written_whole(folder: str | os.PathLike[str], ours: Callable[[Path], set[str]]) -> Iterator[Path]:
     """A temporary folder to fill; it takes the place of `folder` only if the block ends without an exception.

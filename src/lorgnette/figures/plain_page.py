@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lorgnette.figures.drawing import can_draw
 from lorgnette.figures.plot import Plot, plot_html
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +28,7 @@ def write_page(path: str | os.PathLike[str], title: str, body: str) -> Path:
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><h1>{escape(title)}</h1>{body}"
         "</body></html>\n"
     )
-    with written_whole(Path(path)) as partial:
-        partial.write_text(page, encoding="utf-8")
-    return Path(path)
+    return write_whole(path, page)
 
 
 def write_answer(

@@ -14,7 +14,7 @@ from lorgnette import axes
 from lorgnette.constraints import Share, check
 from lorgnette.display import Facts
 from lorgnette.errors import UserError, whole_number
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.lens.alignment.lens import MEASURES, READINGS, Alignment, gold_links
 from lorgnette.lens.alignment.linking import Counts, Linker, Pairs, WordLinks, counted, error_difference, error_rate
 from lorgnette.looking.look import look
@@ -122,9 +122,7 @@ class Aligner(Facts):
     def save(self, path: "str | PathLike[str]", corpus: Texts, *, progress: bool = True) -> Path:
         """Write the links in Pharaoh's format: a text on each line, `0-0 1-2` for source-target words, from 0."""
         lines = [pharaoh_line(pairs) for pairs in self.links(corpus, progress=progress).values()]
-        with written_whole(path) as partial:
-            partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return Path(path)
+        return write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 @dataclass(frozen=True)

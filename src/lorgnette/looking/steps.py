@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import xarray as xr
 
@@ -12,7 +13,7 @@ from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.files import hidden
 from lorgnette.lens.base import Lens
-from lorgnette.looking.look import look
+from lorgnette.looking.look import LookOptions, look
 from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.results import Result, Results
 from lorgnette.subject import Subject
@@ -42,19 +43,16 @@ def look_by_step(
     lenses: Callable[[], Sequence[Lens | str] | str],
     load: Callable[[str], Subject],
     *,
-    batch_tokens: int = 4096,
-    truncate: bool = False,
-    progress: bool = True,
     out: Path | None = None,
     resume: bool = False,
-    labels: Mapping[str, str] | None = None,
-    seed: int | None = None,
-    command: str | None = None,
+    truncate: bool = False,
+    **options: Unpack[LookOptions],
 ) -> Results:
-    """Look at each checkpoint with lenses of its own; every number of the results has a step axis in front.
+    """Look at each checkpoint with lenses of its own; every number has a step axis in front.
 
-    One model is in memory at a time. A lens that cannot look at one of the checkpoints ends the look. With `out`, each
-    finished checkpoint is kept beside that folder until `drop_steps`, and `resume=True` goes on after the last one.
+    `options` are those of `look`. One model is in memory at a time. A lens that cannot look at one of the checkpoints
+    ends the look. With `out`, each finished checkpoint is kept beside that folder until `drop_steps`, and `resume=True`
+    goes on after the last one.
     """
     if out is not None and not resume:
         drop_steps(out)
@@ -65,13 +63,9 @@ def look_by_step(
             subject,
             TokenizedTexts(subject, corpus, truncate=truncate),
             lenses(),
-            batch_tokens=batch_tokens,
-            progress=progress,
             out=None if out is None else hidden(out, _STEPS) / str(step),
             resume=resume and out is not None,
-            labels=labels,
-            seed=seed,
-            command=command,
+            **options,
         )
         del subject
     return by_step(runs, str(Path(next(iter(checkpoints.values()))).parent))

@@ -20,7 +20,7 @@ from lorgnette.figures.finding import Finding, decimals, heads, written
 from lorgnette.figures.lens_report import Changes, Compared
 from lorgnette.figures.sentences import NAMED, literal
 from lorgnette.figures.variables import states_as_layers, variable_figure
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.reporting.compare import PAIRED, Differences, compared, differences, slices
 from lorgnette.reporting.contents import in_chapters, whole_model
 from lorgnette.reporting.page import ChapterPart, Section, SubjectPart, head_count, rendered, shown_figure
@@ -128,10 +128,7 @@ class Comparison:
     @checked
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the page atomically."""
-        html = self.html()
-        with written_whole(path) as partial:
-            partial.write_text(html, encoding="utf-8")
-        return Path(path)
+        return write_whole(path, self.html())
 
     @cached_property
     def _differences(self) -> Differences:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lorgnette.errors import UserError, reason
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.looking.short_texts import COUNT, short_texts
 from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.subject import Subject
@@ -42,8 +42,7 @@ def save_examples(documents: Sequence[Json], folder: str | os.PathLike[str], wei
     path = Path(folder) / FILE
     whole = {"format": FORMAT, "schema": SCHEMA, "weights_hash": weights_hash, "examples": list(documents)}
     whole |= {"sha256": _hash(documents)}
-    with written_whole(path) as partial:
-        partial.write_text(json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
 

@@ -10,7 +10,7 @@ import xarray as xr
 from lorgnette.axes import HEAD, LAYER, METHOD, STATE
 from lorgnette.errors import UserError, near
 from lorgnette.figures.cells import is_measure, said, titled
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.reporting.compare import slices
 from lorgnette.results import Result, Results
 from lorgnette.statistics.estimate import Estimate
@@ -36,8 +36,7 @@ def write_latex(results: Results, folder: Path, lens: str | None = None) -> list
     paths = []
     for name in results if lens is None else [lens]:
         path = folder / f"{name}.tex"
-        with written_whole(path) as partial:
-            partial.write_text(latex_table(results[name]), encoding="utf-8")
+        write_whole(path, latex_table(results[name]))
         paths.append(path)
     return paths
 

@@ -20,7 +20,7 @@ from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding
 from lorgnette.figures.lens_report import Measure
 from lorgnette.figures.width import known_width
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole, written_whole
 from lorgnette.reporting.atlas import Card, atlas, measures
 from lorgnette.reporting.contents import (
     figures_of,
@@ -164,10 +164,7 @@ class Report(NotebookDisplay):
     @checked
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the page atomically."""
-        html = self.html()
-        with written_whole(path) as partial:
-            partial.write_text(html, encoding="utf-8")
-        return Path(path)
+        return write_whole(path, self.html())
 
     def _part(self, place: str, name: str) -> SubjectPart:
         results, examples, found = self.subjects[name], self.examples.get(name, []), self.findings[name]

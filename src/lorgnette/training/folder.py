@@ -12,7 +12,7 @@ from zipfile import is_zipfile
 from safetensors import SafetensorError, safe_open
 
 from lorgnette.errors import UserError, reason
-from lorgnette.files import cleared, hidden, is_locked, locked, recover, writing, written_whole
+from lorgnette.files import cleared, hidden, is_locked, locked, recover, write_whole, writing
 from lorgnette.types import Json
 
 RECORD = "training.json"
@@ -105,8 +105,7 @@ class RunFolder:
         if not _has_weights(best):
             raise UserError(f"the best checkpoint {best} is missing: delete {self.work} and start again.")
         if str(best) != named:
-            with written_whole(file) as partial:
-                partial.write_text(json.dumps({**state, "best_model_checkpoint": str(best)}), encoding="utf-8")
+            write_whole(file, json.dumps({**state, "best_model_checkpoint": str(best)}))
 
     def begin(self, settings: Json, fingerprint: str) -> None:
         """Make the working folder, and delete what an earlier run left there without a checkpoint."""
@@ -120,8 +119,7 @@ class RunFolder:
                 )
             return
         cleared(self.work)
-        with written_whole(self.work / _RUN) as partial:
-            partial.write_text(json.dumps(started, indent=1), encoding="utf-8")
+        write_whole(self.work / _RUN, json.dumps(started, indent=1))
 
     def end(self) -> None:
         shutil.rmtree(self.work, ignore_errors=True)

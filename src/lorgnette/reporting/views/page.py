@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.types import Json
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', flags=re.MULTILINE)
@@ -62,10 +62,7 @@ def page_html(document: Json, *, title: str | None = None, notebook: bool = Fals
 
 def write_page(document: Json, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Writes the page, whole or not at all."""
-    html = page_html(document, title=title)
-    with written_whole(path) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return Path(path)
+    return write_whole(path, page_html(document, title=title))
 
 
 def notebook_html(document: Json, *, height: int = 840) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.models.families import family_of
 from lorgnette.models.families.layers import LAYER, UNITS
 from lorgnette.training.pruning.parts import Kept, Removable, parts_of, why_all_stay
@@ -196,6 +196,5 @@ def _kept_savings(root: Path, measure: Callable[[], Json]) -> Json:
         return json.loads(file.read_text(encoding="utf-8"))
     most = measure()
     if root.is_dir():
-        with written_whole(file) as partial:
-            partial.write_text(json.dumps(most), encoding="utf-8")
+        write_whole(file, json.dumps(most))
     return most

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lorgnette.attending import Site
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.models.families.layers import LAYER
 from lorgnette.training.distilling import Teacher
 from lorgnette.training.folder import RunFolder, read_record
@@ -72,8 +72,7 @@ def chosen(work: Work, whole: PreTrainedModel, budget: Budget, batch: Mapping[st
             with _precision(work, whole):
                 scores = by_importance(whole, both, ready, empty=settings.allow_empty, texts=texts)
             free = budget.free.best(scores, budget.limit, empty=settings.allow_empty)
-        with written_whole(file) as partial:
-            partial.write_text(json.dumps({"kept": [_plain(each) for each in (kept, free)]}), encoding="utf-8")
+        write_whole(file, json.dumps({"kept": [_plain(each) for each in (kept, free)]}))
     own = gates if settings.method == "gates" else None
     small = remove_parts(model, kept, None if own is None else _factors(own, kept))
     return Choice(small, own, curve, kept, free if settings.uniform else None)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lorgnette.attending import Site
 from lorgnette.errors import UserError
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole
 from lorgnette.subject import Subject
 from lorgnette.training.folder import RunFolder, read_record
 from lorgnette.training.gates.gates import HeadGates
@@ -114,7 +114,6 @@ def _ranked(work: Work, whole: PreTrainedModel) -> dict[Site, list[int]]:
     importance = scores(subject, texts, progress=settings.training.progress)
     count = wanted(settings, work.heads)
     heads_left = top_heads(importance, count, settings.stacks, empty=settings.allow_empty)
-    with written_whole(file) as partial:
-        rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in heads_left.items()]
-        partial.write_text(json.dumps({"kept": rows}), encoding="utf-8")
+    rows = [[site.stack, site.kind, site.layer, numbers] for site, numbers in heads_left.items()]
+    write_whole(file, json.dumps({"kept": rows}))
     return heads_left

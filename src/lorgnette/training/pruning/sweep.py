@@ -10,7 +10,7 @@ import altair as alt
 from lorgnette.errors import UserError
 from lorgnette.figures.charts import percent_axis
 from lorgnette.figures.drawing import drawn, renderer
-from lorgnette.files import written_whole
+from lorgnette.files import write_whole, written_whole
 from lorgnette.training.folder import RunFolder
 from lorgnette.training.pruning.compared import NOUNS
 from lorgnette.training.pruning.prune import Pruned, prune
@@ -33,8 +33,7 @@ def sweep(settings: PruningSettings) -> Pruned:
     tuned: dict[int, dict[int, Score]] = {}
     rows = [_row(run, _pruned(run, tuned.setdefault(run.seed, {}))) for run in runs]
     for name, text in ((ROWS, json.dumps(rows, indent=1)), (TABLE, table(rows))):
-        with written_whole(settings.folder / name) as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
+        write_whole(settings.folder / name, text + "\n")
     with written_whole(settings.folder / FIGURE) as partial:
         partial.write_bytes(drawn(curve(rows), "svg"))
     return Pruned(settings.folder, {"sweep": rows})
