@@ -170,7 +170,7 @@ def test_sums_by_signs():
 
 def test_attention_by_signs():
     weights, value, r = random(1, 2, 3, 4).softmax(-1), random(1, 2, 4, 5), random(1, 2, 3, 5)
-    found = back(lambda v: alpha_beta.mixed(v, weights, weights @ v), value, r)
+    found = back(lambda v: alpha_beta.context_by_rule(v, weights, weights @ v), value, r)
     parts = torch.zeros(2 * 3 * 5, 2 * 4 * 5, dtype=torch.float64)
     for h, i, j, d in torch.cartesian_prod(*(torch.arange(n) for n in (2, 3, 4, 5))).tolist():
         parts[(h * 3 + i) * 5 + d, (h * 4 + j) * 5 + d] = weights[0, h, i, j] * value[0, h, j, d]

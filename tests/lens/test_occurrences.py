@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny import bert, gpt2
 
 from lorgnette.lens.occurrences import occurrences, smallest_of_each, word_vectors
-from lorgnette.statistics.hashing import mixed, text_key
+from lorgnette.statistics.hashing import splitmix64, text_key
 from lorgnette.texts import word_forms
 from lorgnette.texts.batch import TokenTexts
 from lorgnette.texts.example import Example
@@ -30,7 +30,7 @@ def tokens_of(subject):
 
 def by_hand(tokens):
     """(text, word, number of its form, its own number), one after the other."""
-    out, one = [], lambda bits: int(mixed(np.array([bits], dtype=np.uint64))[0])
+    out, one = [], lambda bits: int(splitmix64(np.array([bits], dtype=np.uint64))[0])
     for text, (words, present) in enumerate(zip(tokens.words, tokens.word.tolist(), strict=True)):
         for number in sorted(set(present) - {-1}):
             if re.search(r"\w", words[number]):

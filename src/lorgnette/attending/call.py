@@ -10,7 +10,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from lorgnette.attending.scores import EVERY, Rows, Scores, dense, fused, mixed, per_query_head, row_positions, softmax
+from lorgnette.attending.scores import (
+    EVERY,
+    Rows,
+    Scores,
+    context_of,
+    dense,
+    fused,
+    per_query_head,
+    row_positions,
+    softmax,
+)
 from lorgnette.attending.sweep import Measured, Wanted, from_matrix, swept
 from lorgnette.attending.union import Union, grouped
 from lorgnette.errors import UserError
@@ -175,7 +185,7 @@ class Call:
             if self._weights is None and self.scores.softcap is None and self.scores.sink is None:
                 self._context = fused(self.scores, self.grouped_value, self.dropout)
             else:
-                self._context = mixed(self.weights, self.value, self.dropout)
+                self._context = context_of(self.weights, self.value, self.dropout)
         return self._context
 
     @context.setter
@@ -262,7 +272,7 @@ class Call:
             parts |= {id(wish): union.part(wish, measured) for wish in group}
         self._answers |= {who: [parts[id(wish)] for wish in some] for who, some in wishes.items()}
 
-    def asked(self, who: int) -> bool:
+    def has_answers(self, who: int) -> bool:
         """Whether the statistics of this object have been computed."""
         return who in self._answers
 

@@ -1,4 +1,4 @@
-"""The scores of an attention call, for all rows or for a block of them, and what is mixed by them."""
+"""The scores of an attention call, for all rows or for a block of them, and the context that they give."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -211,7 +211,7 @@ def fused(scores: Scores, value: Float[Tensor, "batch group key value_dim"], dro
     """softmax(scores) v by torch's own kernel, which never builds the matrix; it supports neither caps nor sinks."""
     heads = scores.shape[1]
     if scores.softcap is not None or scores.sink is not None:
-        return mixed(softmax(dense(scores), scores.sink), per_query_head(value, heads), dropout)
+        return context_of(softmax(dense(scores), scores.sink), per_query_head(value, heads), dropout)
     bare = scores.allowed is None and scores.bias is None
     mask = None if bare else whole_mask(scores)
     if scores.bias is not None:
@@ -225,7 +225,7 @@ def fused(scores: Scores, value: Float[Tensor, "batch group key value_dim"], dro
     )
 
 
-def mixed(
+def context_of(
     weights: Float[Tensor, "batch head query key"],
     value: Float[Tensor, "batch head key value_dim"],
     dropout: float = 0.0,

@@ -18,7 +18,7 @@ from lorgnette.explaining.chefer import weights_by_gradient
 from lorgnette.explaining.explanation import Explanation
 from lorgnette.explaining.integrated import COST as GRADIENTS
 from lorgnette.explaining.integrated import integrated
-from lorgnette.explaining.mixing import MEASURES, mixed
+from lorgnette.explaining.mixing import MEASURES, mixing_explanation
 from lorgnette.explaining.occlusion import COST as PASSES
 from lorgnette.explaining.occlusion import occluded
 from lorgnette.explaining.target import Next, Target, class_number, require_head
@@ -139,7 +139,7 @@ def explain(
 
 def _made(subject: Subject, batch: Batch, method: str, target: Target, steps: int | None, biases: bool) -> Explanation:
     if method in MEASURES:
-        return mixed(subject, batch, method, target)
+        return mixing_explanation(subject, batch, method, target)
     if method == "integrated_gradients":
         return integrated(subject, batch, target, steps=steps)
     if method == "occlusion":

@@ -136,7 +136,7 @@ class _Mix(torch.autograd.Function):
         return _rescaled(c, value, relevance, (1, 2, 3)), None, None
 
 
-def mixed(
+def context_by_rule(
     value: Float[Tensor, "batch head key dim"],
     weights: Float[Tensor, "batch head query key"],
     context: Float[Tensor, "batch head query dim"],

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lorgnette.attending import Call, Site
-from lorgnette.attending.scores import Scores, dense, mixed, per_query_head, softmax
+from lorgnette.attending.scores import Scores, context_of, dense, per_query_head, softmax
 from lorgnette.explaining.direct import Goal, unknown_path
 from lorgnette.explaining.stream import Amount, ResidualStream, Slopes, Writer
 from lorgnette.models.linear import is_linear
@@ -177,7 +177,7 @@ def head_outputs(scores: Scores, query: Tensor, key: Tensor, value: Tensor) -> F
     """Σ_j α_ij v_j of every head, with these queries, keys and values and all else as it was."""
     bias, sink = (one if one is None else one.detach() for one in (scores.bias, scores.sink))
     own = replace(scores, query=query, key=key, bias=bias, sink=sink)
-    return mixed(softmax(dense(own), own.sink), value)
+    return context_of(softmax(dense(own), own.sink), value)
 
 
 def _gather(gathered: list[Tensor | None], found: Slopes) -> None:

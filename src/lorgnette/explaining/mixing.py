@@ -30,7 +30,7 @@ Mixing = Float[Tensor, "batch query key"]
 Maps = dict[Site, Mixing]
 
 
-def mixed(subject: Subject, batch: Batch, method: str, target: Target = None) -> Explanation:
+def mixing_explanation(subject: Subject, batch: Batch, method: str, target: Target = None) -> Explanation:
     """Weights of the last layer, or the rollout of one of the measures, read from where the prediction is made."""
     if method != "attention":
         subject.anatomy.require("mixing")

@@ -89,7 +89,7 @@ class ValuesBySign(Heads):
         return weights.detach()
 
     def ruled(self, call: Call, context: Tensor) -> Tensor:
-        return alpha_beta.mixed(call.value, call.weights, context)
+        return alpha_beta.context_by_rule(call.value, call.weights, context)
 
 
 @dataclass(frozen=True)

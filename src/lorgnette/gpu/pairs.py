@@ -39,7 +39,7 @@ _INTEGERS = ("groups", "per_site", "kinds", "texts", "tokens", "count", "group_s
 @triton.jit
 @no_type_check
 def _mixed(bits):
-    """`hashing.mixed`."""
+    """`hashing.splitmix64`."""
     bits = bits + 0x9E3779B97F4A7C15
     bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9
     bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB

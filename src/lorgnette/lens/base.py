@@ -158,7 +158,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
 
     def measured(self, call: Call, batch: Batch) -> list[Measured]:
         """The statistics that `wants` asked for; computed now, if nobody has asked for them together."""
-        if not call.asked(id(self)):
+        if not call.has_answers(id(self)):
             call.ask({id(self): self.wants(call, batch)})
         return call.answers(id(self))
 

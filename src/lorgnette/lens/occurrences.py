@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lorgnette.statistics.hash_sample import moved
-from lorgnette.statistics.hashing import mixed, text_key
+from lorgnette.statistics.hashing import splitmix64, text_key
 from lorgnette.texts.batch import Tokens
 
 
@@ -18,8 +18,8 @@ def occurrences(
     """Every word in the batch that is not punctuation: (text, word), the number of its form, and its own."""
     found = tokens.occurrences
     keys = np.array([text_key(name, stack) for name in ids], dtype=np.uint64)
-    by_word = mixed(np.arange(found.word.max(initial=-1) + 1, dtype=np.uint64))
-    items = (mixed(keys[found.text] ^ by_word[found.word]) >> np.uint64(16)).astype(np.int64)
+    by_word = splitmix64(np.arange(found.word.max(initial=-1) + 1, dtype=np.uint64))
+    items = (splitmix64(keys[found.text] ^ by_word[found.word]) >> np.uint64(16)).astype(np.int64)
     where = np.stack([found.text, found.word], 1)
     return torch.from_numpy(where), torch.from_numpy(found.form), torch.from_numpy(items)
 

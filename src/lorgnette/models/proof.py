@@ -17,7 +17,7 @@ from lorgnette.models.ways import NoCache, Run, Step, Way
 from lorgnette.statistics.entropy import entropy
 
 PRECISE = (torch.float32, torch.float64)
-"""In other precisions eager attention rounds its scores before the softmax, and the weights differ for that alone."""
+"""In other precisions, eager attention rounds its scores before the softmax, which alone makes the weights differ."""
 
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 NOT_FINITE = "without us the model gives NaN or infinity"
@@ -59,9 +59,9 @@ class Proof:
     eager_output: Largest = field(default_factory=Largest)
     eager_weights: Largest = field(default_factory=Largest)
     sites: dict[str, list[Site]] = field(default_factory=dict)
-    """which were seen in the first pass of each way"""
+    """the sites that were called in the first pass of each way"""
     left_out: dict[str, str] = field(default_factory=dict)
-    """ways that the model itself does not run, and why"""
+    """ways in which the model itself cannot run, and why"""
     failed: tuple[str, str] | None = None
     """the way on which the attention could not be captured at all, and why"""
     without_eager: dict[str, str] = field(default_factory=dict)
@@ -77,19 +77,19 @@ class _Seen:
     """The weights of a call, or the states of a pass, and which of its queries are real."""
 
     numbers: Float[Tensor, "..."]
-    asked: Bool[Tensor, "batch query"]
+    queries: Bool[Tensor, "batch query"]
     sink: bool = False
     """whether a learnt sink takes a share of each row of weights"""
     module: nn.Module | None = None
-    """that made the call, of weights"""
+    """the module that made the call, if these are weights"""
 
     @property
     def real(self) -> Float[Tensor, "..."]:
         """The vectors of real tokens, where there is one for each token."""
-        return self.numbers[self.asked] if self.numbers.shape[:2] == self.asked.shape else self.numbers
+        return self.numbers[self.queries] if self.numbers.shape[:2] == self.queries.shape else self.numbers
 
     def differs(self, other: Tensor) -> Float[Tensor, "..."]:
-        return self.real - _Seen(other, self.asked).real
+        return self.real - _Seen(other, self.queries).real
 
     @property
     def is_finite(self) -> bool:
@@ -101,7 +101,7 @@ class _Seen:
 
 
 class _Examiner(Tap):
-    """Measures, at every site, how far the call is from what it claims to be."""
+    """Measures at every site how far the recorded quantities of a call are from each other."""
 
     def __init__(self, anatomy: Anatomy, proof: Proof) -> None:
         self.anatomy, self.proof = anatomy, proof
@@ -142,7 +142,7 @@ class _Examiner(Tap):
         seen = [
             _Seen(
                 call.weights.transpose(1, 2),
-                _asked(call, step),
+                _real_queries(call, step),
                 call.scores.sink is not None,
                 self.anatomy[call.site].module,
             )
@@ -155,34 +155,34 @@ class _Examiner(Tap):
         proof, way = self.proof, self.way
         weights, sink = call.weights, call.sink
         keys = _known_keys(call, step)[:, -weights.shape[-1] :]  # a sliding cache has dropped the first ones
-        asked = _asked(call, step)[:, None, :].expand(weights.shape[:3])
-        proof.rows.take((weights.sum(-1) + sink - 1)[asked], way)
-        proof.padding.take(weights.masked_fill(keys[:, None, None, :], 0)[asked], way)
-        mixed = weights.to(call.value.dtype) @ call.value
-        proof.mixing.take((mixed - call.context)[asked], way, float(mixed.abs().max()) or 1.0)
+        real = _real_queries(call, step)[:, None, :].expand(weights.shape[:3])
+        proof.rows.take((weights.sum(-1) + sink - 1)[real], way)
+        proof.padding.take(weights.masked_fill(keys[:, None, None, :], 0)[real], way)
+        context = weights.to(call.value.dtype) @ call.value
+        proof.mixing.take((context - call.context)[real], way, float(context.abs().max()) or 1.0)
         again = entropy(torch.cat([weights, sink[..., None].to(weights.dtype)], -1))
-        proof.swept.take((again - call.once("swept", call.entropy))[asked], way)
+        proof.swept.take((again - call.once("swept", call.entropy))[real], way)
 
     def judge_output(self, attention: AttentionSite, call: Call, output: Tensor, step: Step) -> None:
         weight, bias = attention.output_weights(gated=True)
         context = call.context if call.gate is None else call.context * call.gate.to(call.context)
         expected = context.transpose(1, 2).flatten(2) @ weight.flatten(0, 1)
         expected = expected if bias is None else expected + bias
-        asked = _asked(call, step)
+        real = _real_queries(call, step)
         output = output.view(expected.shape)
-        scale = float(output[asked].abs().max()) or 1.0
-        self.proof.written.take((expected - output)[asked], self.way, scale)
+        scale = float(output[real].abs().max()) or 1.0
+        self.proof.written.take((expected - output)[real], self.way, scale)
 
 
-def _asked(call: Call, step: Step) -> Bool[Tensor, "batch query"]:
-    """The queries that are real: of patches, those that may see anything."""
+def _real_queries(call: Call, step: Step) -> Bool[Tensor, "batch query"]:
+    """The real queries; among patches, those that may see any key."""
     if call.site.of_texts:
         return step.queries(call.site)
     return call.scores.visible_keys().any((1, 3))
 
 
 def _known_keys(call: Call, step: Step) -> Bool[Tensor, "batch key"]:
-    """The keys that are real: of patches, those that anything may see."""
+    """The real keys; among patches, those that any query may see."""
     beside = call.site.kind == "cross" and (step.target is None or call.site.stack == "encoder")
     return step.keys(call.site) if call.site.of_texts and not beside else call.scores.visible_keys().any((1, 2))
 
@@ -232,7 +232,7 @@ def proof_of(model: nn.Module, anatomy: Anatomy, ways: Sequence[Way], run: Run, 
 
 
 def _states(way: Way, run: Run) -> list[_Seen]:
-    return [_Seen(step.states, step.asked) for step in way.steps(run)]
+    return [_Seen(step.states, step.last_queries) for step in way.steps(run)]
 
 
 def _captured(model: nn.Module, way: Way, run: Run, examiner: _Examiner) -> tuple[list[_Seen], list[_Seen]]:
@@ -241,7 +241,7 @@ def _captured(model: nn.Module, way: Way, run: Run, examiner: _Examiner) -> tupl
     with watched(model, examiner.anatomy, examiner), examiner.hooked():
         for step in way.steps(run):
             examiner.proof.sites.setdefault(way.name, [call.site for call in examiner.calls])
-            states.append(_Seen(step.states, step.asked))
+            states.append(_Seen(step.states, step.last_queries))
             weights += examiner.judge(step)
     return states, weights
 

@@ -19,7 +19,7 @@ Run = Callable[..., ModelOutput]
 
 
 def numbers_of(output: ModelOutput) -> list[Tensor]:
-    """The tensors of numbers that a model returns; if it returns outputs of its parts, those of the last part first."""
+    """The floating-point tensors in a model's output; if its parts have outputs of their own, the last part first."""
     own = [one for one in output.values() if isinstance(one, Tensor) and one.is_floating_point()]
     parts = [] if own else [one for one in output.values() if isinstance(one, ModelOutput)]
     return own or [tensor for part in reversed(parts) for tensor in numbers_of(part)]
@@ -35,14 +35,14 @@ class Step:
     output: ModelOutput
 
     @property
-    def asked(self) -> Bool[Tensor, "batch query"]:
+    def last_queries(self) -> Bool[Tensor, "batch query"]:
         """The real tokens among those that the last stack was given."""
         return (self.source if self.target is None else self.target)[:, self.first :]
 
     def queries(self, site: Site) -> Bool[Tensor, "batch query"]:
         if site.stack == "pooler":  # a single query attends to the text
             return self.source.any(-1, keepdim=True)
-        return self.source if self.target is not None and site.stack == "encoder" else self.asked
+        return self.source if self.target is not None and site.stack == "encoder" else self.last_queries
 
     def keys(self, site: Site) -> Bool[Tensor, "batch key"]:
         """The real tokens among the keys, those in the cache included."""
@@ -58,7 +58,9 @@ class Step:
         named = ("last_hidden_state", "decoder_hidden_states", "hidden_states", "logits")
         given = [one for one in (getattr(self.output, name, None) for name in named) if one is not None]
         given = [one if isinstance(one, Tensor) else one[-1] for one in given]
-        return next((one for one in given if one.shape[:2] == self.asked.shape), [*given, *numbers_of(self.output)][0])
+        return next(
+            (one for one in given if one.shape[:2] == self.last_queries.shape), [*given, *numbers_of(self.output)][0]
+        )
 
 
 @dataclass(frozen=True)
@@ -151,12 +153,12 @@ def picture_ways(inputs: Mapping[str, Tensor], sees: Sequence[str]) -> list[Way]
 
 
 def sense_ways(inputs: Mapping[str, Tensor], tokens: int) -> list[Way]:
-    """The ways to run a model of pictures or sound alone, of which its encoder makes so many tokens: all and one."""
+    """The ways to run a model of pictures or sound alone (all inputs, one input); its encoder makes so many tokens."""
     found = []
     for name, texts in (("all inputs", len(next(iter(inputs.values())))), ("one input", 1)):
         some = {name: tensor[:texts] for name, tensor in inputs.items()}
-        asked = some.get("decoder_input_ids")
-        target = None if asked is None else torch.ones_like(asked, dtype=torch.bool)
+        decoder_ids = some.get("decoder_input_ids")
+        target = None if decoder_ids is None else torch.ones_like(decoder_ids, dtype=torch.bool)
         device = next(iter(some.values())).device
         found.append(Way(name, some, torch.ones(texts, tokens, dtype=torch.bool, device=device), target))
     return found
@@ -166,8 +168,8 @@ def _way(name: str, inputs: Mapping[str, Tensor], target: Tensor | None, cuts: t
     ids = inputs["input_ids"]
     source = inputs["attention_mask"].bool() if "attention_mask" in inputs else torch.ones_like(ids, dtype=torch.bool)
     if target is not None:
-        asked = inputs["decoder_input_ids"]
-        target = target if asked.shape == target.shape else torch.ones_like(asked, dtype=torch.bool)
+        decoder_ids = inputs["decoder_input_ids"]
+        target = target if decoder_ids.shape == target.shape else torch.ones_like(decoder_ids, dtype=torch.bool)
     return Way(name, inputs, source, target, cuts)
 
 

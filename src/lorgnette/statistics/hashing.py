@@ -66,7 +66,7 @@ def _order_statistics(keys: np.ndarray, sizes: np.ndarray, wanted: np.ndarray) -
     group = np.repeat(np.arange(len(sizes)), wanted)
     start = np.cumsum(wanted) - wanted
     rank = np.arange(len(group)) - start[group]
-    uniform = ((mixed(keys[group] + _GOLDEN * rank.astype(np.uint64)) >> np.uint64(11)) + 0.5) * 2.0**-53
+    uniform = ((splitmix64(keys[group] + _GOLDEN * rank.astype(np.uint64)) >> np.uint64(11)) + 0.5) * 2.0**-53
     step = (-np.log(uniform) / (sizes[group] - rank) / UNIT).astype(np.int64) + 1  # whole numbers, none equal
     total = np.cumsum(step)
     before = np.concatenate([[0], total])[start]  # of the groups before; exact in integers
@@ -96,12 +96,12 @@ def _walked(index: np.ndarray, key: np.ndarray, half: np.ndarray) -> np.ndarray:
     mask = (np.uint64(1) << half) - np.uint64(1)
     left, right = index >> half, index & mask
     for turn in range(4):
-        bits = mixed(key ^ mixed(right + (np.uint64(turn + 1) << np.uint64(40))))
+        bits = splitmix64(key ^ splitmix64(right + (np.uint64(turn + 1) << np.uint64(40))))
         left, right = right, left ^ (bits & mask)
     return (left << half) | right
 
 
-def mixed(bits: np.ndarray) -> np.ndarray:
+def splitmix64(bits: np.ndarray) -> np.ndarray:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit given."""
     bits = bits + _GOLDEN
     bits ^= bits >> np.uint64(30)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lorgnette.attending import Call, Site, Tap
-from lorgnette.attending.scores import dense, mixed, softmax
+from lorgnette.attending.scores import context_of, dense, softmax
 from lorgnette.texts.batch import Tokens
 
 _BLOCK = 2**24
@@ -64,7 +64,7 @@ def windowed(
         scores = call.scores.block(rows=rows)
         seen = stream.keys(places, rows)
         scores = replace(scores, allowed=seen if scores.allowed is None else scores.allowed & seen)
-        parts.append(mixed(softmax(dense(scores), scores.sink), value))
+        parts.append(context_of(softmax(dense(scores), scores.sink), value))
     return torch.cat(parts, 2) if parts else torch.zeros_like(call.context)
 
 
