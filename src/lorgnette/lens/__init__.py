@@ -52,7 +52,7 @@ OURS = {
     "gating": "lorgnette.lens.gating.lens:Gating",
     "removal": "lorgnette.lens.removal.lens:Removal",
 }
-"""name → module:class, as an entry point says it; in the order of the report; loaded when first used."""
+"""Name → "module:class", as in an entry point, in the order of the report. A lens is imported when it is first used."""
 
 _TO_BUILD_ON = {
     "Lens": "lorgnette.lens.base",
@@ -60,11 +60,11 @@ _TO_BUILD_ON = {
     "Places": "lorgnette.lens.places",
     "Wanted": "lorgnette.attending.sweep",
 }
-"""What a lens is made of, for those who write one."""
+"""The names that authors of lenses import from here, and the modules that define them."""
 ALL = "all"
-"""What stands for every lens that can look at a model and a corpus."""
+"""The name that stands for all lenses which apply to a model and a corpus."""
 DEFAULT = ("weights", "norms")
-"""What fits any model and any texts in one pass: where attention goes, and what arrives."""
+"""The default lenses, which apply to every model and to all texts, and need one pass."""
 _CLASSES = {value.partition(":")[2]: name for name, value in OURS.items()}
 
 
@@ -133,7 +133,7 @@ def _entry(name: str) -> EntryPoint | None:
 
 
 def _report_module(module: str) -> Any:
-    """The lens is not loaded for its report, nor the drawing of charts for the lens."""
+    """The module of the report, which imports charts but not the lens; a lens without one has its report beside it."""
     folder = module.rpartition(".")[0]
     has_report = folder and find_spec(f"{folder}.report") is not None
     return import_module(f"{folder}.report" if has_report else module)

@@ -1,4 +1,4 @@
-"""How wide a subject's vectors are, learnt from one tiny pass, and where its hidden states are in what it returns."""
+"""The sizes of a subject's vectors, measured in one tiny pass, and the hidden states in what it returns."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class VectorSizes:
 
     @staticmethod
     def of(subject: Subject) -> "VectorSizes":
-        """Run one word through the subject and look, once for a model as it is: configurations do not say it alike."""
+        """Measure the sizes in one pass over one word, once for each model: configurations name them differently."""
         anatomy = tuple(
             (each.site, each.heads, each.groups, each.numbers, id(each.module)) for each in subject.anatomy.sites
         )
@@ -58,7 +58,7 @@ class VectorSizes:
 
 
 _KNOWN: WeakKeyDictionary[nn.Module, tuple[object, VectorSizes]] = WeakKeyDictionary()
-"""Of every model that is still there, its sizes, and the sites that it had then."""
+"""For each model in memory, its sizes and the sites that it had when they were measured."""
 
 
 def _heads_and_widths(call: Call) -> tuple[tuple[int, int], ...]:

@@ -1,4 +1,4 @@
-"""What a model was trained to make small, for each text: the number that gradients and relevance start from."""
+"""The training loss of each text, from which gradients and relevance start."""
 
 import hashlib
 from dataclasses import replace

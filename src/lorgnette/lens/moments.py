@@ -27,12 +27,12 @@ PIVOT, COUNT, WEIGHT, TOTAL = range(4)
 """The first rows of a state; with d = m − pivot they are: pivot, n, Σ w, Σ w m, Σ w d, Σ w², Σ w² d, Σ w² d²."""
 
 MOST = 2**22
-"""Values that are taken into a state at a time."""
+"""How many values are added to a state at a time."""
 _Held = tuple[Site | tuple[Site, ...] | None, dict[str, tuple[Tensor, Tensor]]]
 """Values and weights by variable, of one site, of several, or of the corpus."""
 _EVERY = slice(None)
 _ROUNDING = 4 * torch.finfo(torch.float64).eps
-"""What values differ by relatively without being different."""
+"""The relative difference below which values count as equal."""
 
 
 class Moments(Part["_Held"]):
@@ -136,13 +136,13 @@ class Moments(Part["_Held"]):
         super().commit()
 
     def kind_of(self, item: "_Held") -> Hashable:
-        """Values of the same variables and shape are taken in together; those of several sites are so already."""
+        """The variables and the shape, and the sites if values were added for several at once."""
         site, values = item
         rows = tuple(sorted(self.variables.index(name) for name in values))
         return site if isinstance(site, tuple) else rows, rows, next(iter(values.values()))[0].shape[1:]
 
     def take(self, items: "Sequence[_Held]") -> None:
-        """Take values into the state: those of one site behind one another, then sites with as many texts together."""
+        """Add values to the state: concatenate those of each site, then add sites with equally many texts together."""
         rows = sorted(self.variables.index(name) for name in items[0][1])
         by_site: dict[Site | None, list[tuple[Tensor, Tensor]]] = {}
         for site, values in items:

@@ -67,7 +67,7 @@ def shown(value: object) -> str:
 
 
 def _value(kind: "type[Lens]", name: str, text: str, parameter: inspect.Parameter) -> Value:
-    """What was written, as the first type of the option that can be read from it; the lens checks its bounds."""
+    """The written value as the first type of the option that can be read from it; the lens checks its bounds."""
     kinds = [plain(member)[0] for member in members(parameter.annotation)]
     lists = [each for each in kinds if is_list(each)]
     if text == "none" and (type(None) in kinds or lists):

@@ -32,7 +32,7 @@ class Part(Generic[T]):
     """Whether `commit` reads numbers on the CPU."""
 
     def __new__(cls, lens: "Lens | None" = None, *arguments: object, **options: object) -> "Part[T]":
-        """The part that is fastest where the model of the lens is; a copy is of the class that it has."""
+        """Make the class that is fastest on the device of the model; a copy keeps its class."""
         return super().__new__(cls if lens is None else made_for(cls, lens.states.device))
 
     def __init__(self, lens: "Lens") -> None:
@@ -44,7 +44,7 @@ class Part(Generic[T]):
         """A batch is about to go through the model."""
 
     def commit(self) -> None:
-        """Take what is held into the states: what is alike together."""
+        """Add the held items to the states, those that are alike together."""
         held, self.held = self.held, []
         for some in alike(held, self.kind_of):
             self.take(some)

@@ -46,7 +46,7 @@ class PerText(Part["_Given"]):
         self.moments: list[Moments] = []
         self.batch: Batch | None = None
         self.named: Callable[[xr.Dataset], xr.Dataset] | None = None
-        """How a lens names these numbers in the way of its result, if not as its moments do."""
+        """Renames the variables as in the result of the lens, where its moments name them otherwise."""
         lens.state(IDS, torch.zeros(0, dtype=torch.uint8), "cat", in_place=False)
 
     def join(self, moments: "Moments", shape: Sequence[int]) -> None:

@@ -82,7 +82,7 @@ def signals_in(results: Mapping[str, Result]) -> dict[str, HeadValues]:
 
 
 def signals_of(lens: str) -> Mapping[str, Signal]:
-    """What a lens declares."""
+    """The signals that a lens declares."""
     from lorgnette.lens import find
 
     return find(lens).signals

@@ -52,11 +52,11 @@ class States:
 
     @property
     def used(self) -> bool:
-        """Whether the lens has seen anything since its start, as torchmetrics counts it."""
+        """Whether anything has been added to the lens, as torchmetrics counts it."""
         return self.lens._update_count > 0
 
     def note_use(self) -> None:
-        """The lens has seen something, or has taken part in a merge."""
+        """Count an update: something was added to the lens, or it was merged."""
         self.lens._update_count = max(self.lens._update_count, 1)
 
     @property
@@ -113,7 +113,7 @@ class States:
 
 
 def description(lens: "Lens") -> str:
-    """Name, settings and shapes of the states: what must be equal for kept states to go on from."""
+    """Name, settings and shapes of the states, which must be equal for a lens to resume from saved states."""
     plain = {name: value for name, value in vars(lens).items() if _is_plain(value) and name[0] != "_"}
     settings = {name: repr(value) for name, value in plain.items() if name not in ("bound", "sites", "training")}
     shapes = sorted((name, list(state.shape)) for name, state in lens.states.tensors().items())
@@ -152,7 +152,7 @@ def gathered(states: Mapping[str, Tensor], group: Any = None) -> list[dict[str, 
 
 
 def from_all(mine: T, group: "dist.ProcessGroup | None" = None) -> list[T]:
-    """What every process has, in the order of the processes. If one of them has ended, a UserError."""
+    """The objects of all processes, in the order of the processes; a UserError if one of them has ended."""
     out: list[Any] = [None] * dist.get_world_size(group)
     try:
         dist.all_gather_object(out, mine, group=group)
@@ -162,7 +162,7 @@ def from_all(mine: T, group: "dist.ProcessGroup | None" = None) -> list[T]:
 
 
 def process_ended(why: str) -> UserError:
-    """What the others say where a process of their run is gone."""
+    """The error that the other processes raise if one of them has ended."""
     return UserError(
         f"Another process of this run has ended before its work was done ({why}). With --out, what the others have "
         "analysed is saved: the same command with --resume goes on from there, with any number of processes."

@@ -1,4 +1,4 @@
-"""How good the whole model is on the texts: what numbers about its decisions are read beside."""
+"""The accuracy and the loss of the whole model on the texts, to be read beside numbers about its decisions."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -56,7 +56,7 @@ class WholeModel(Lens):
 
 
 def attributes(result: Result) -> Json:
-    """What stands beside the numbers of other lenses; nothing if no text has a label, or some are of other classes."""
+    """The loss and the accuracy as an attribute; empty if no text has a label, or some have labels of other classes."""
     texts = int(result.data["accuracy_count"])
     if not texts or int(result.data["beyond"]):
         return {}

@@ -1,1 +1,1 @@
-"""What lenses share that ablate heads: the means that replace them, and passes with changed heads."""
+"""Code that lenses which ablate heads share: the means that replace heads, and passes with changed heads."""

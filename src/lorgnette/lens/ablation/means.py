@@ -48,9 +48,9 @@ class HeadMeans(Lens):
 
     def compute(self) -> Result:
         mean = self.totals / self.counts.clamp(min=1)[:, None, None]
-        array = self.grid(mean, {axes.DIM: None}).fillna(0.0)
-        array.attrs["description"] = "output of a head before the output projection, mean over tokens"
-        return self.result({"context": array})
+        context = self.grid(mean, {axes.DIM: None}).fillna(0.0)
+        about = "output of a head before the output projection, mean over tokens"
+        return self.result({"context": context}, descriptions={"context": about})
 
 
 def means_in(results: Mapping[str, Result], subject: Subject) -> Means:

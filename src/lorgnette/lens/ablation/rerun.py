@@ -1,4 +1,4 @@
-"""One batch run again and again, each time with another head replaced; what lies below that head is not run again."""
+"""One batch, run with one head after another replaced; layers below the replaced head are not run again."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -60,7 +60,7 @@ class Rerun:
             yield from self.logits(site, replacements[start : start + together])
 
     def logits(self, site: Site, replacements: Sequence[Replacement]) -> Float[Tensor, "copy text *rest"]:
-        """The model's logits with each of these heads of one site replaced in a copy of the batch of its own."""
+        """The model's logits with each of these heads of one site replaced, each in its own copy of the batch."""
         copies = len(replacements)
         at = next(number for number, attention in enumerate(self.order) if attention.site == site)
         attention = self.order[at]

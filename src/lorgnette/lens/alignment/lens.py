@@ -116,10 +116,8 @@ class Alignment(Lens):
     def compute(self) -> Result:
         """AER, precision and recall by layer, head, measure and reading; `layer_…` for all heads together."""
         variables = self.of_heads.arrays() | self.of_layers.arrays()
-        for score, text in _DESCRIPTIONS.items():
-            variables[score].attrs["description"] = text
-            variables[f"layer_{score}"].attrs["description"] = f"{text} (heads of a layer together)"
-        return self.result(variables)
+        of_layers = {f"layer_{score}": f"{text} (heads of a layer together)" for score, text in _DESCRIPTIONS.items()}
+        return self.result(variables, descriptions=_DESCRIPTIONS | of_layers)
 
 
 def token_scores(

@@ -45,6 +45,11 @@ FEATURES: dict[str, Callable[[int, int], torch.nn.Module]] = {
 }
 """What a probe sees; those with vectors need `vectors`."""
 
+_DESCRIPTIONS = {
+    "weight": "weight of a head in the probe of attention alone",
+    "uas": "share of held-out words attached to the correct head, root included",
+}
+
 
 class AttentionProbe(Lens):
     """UAS of a trained combination of all heads (Clark et al. 2019, §5).
@@ -184,9 +189,7 @@ class AttentionProbe(Lens):
             variables[name] = grid.fillna(0).astype("int64") if name == "weight_count" else grid.where(grid != 0, 0.0)
         if not complete:
             variables["weight"] = variables["weight"] * np.nan
-        variables["weight"].attrs["description"] = "weight of a head in the probe of attention alone"
-        variables["uas"].attrs["description"] = "share of held-out words attached to the correct head, root included"
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         texts = {"rate": self.rate, "steps": self.steps, "batch": self.batch_texts, "vectors": self.vectors or ""}
         result.data.attrs |= {**texts, "texts": self.sentences.count}
         return result

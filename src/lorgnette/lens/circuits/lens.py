@@ -115,12 +115,10 @@ class Circuits(Lens):
     def compute(self) -> Result:
         maps = {site.site: Maps.of(site) for site in self._attention()}
         variables = self._spectra(maps) | self._compositions(maps) | self._tokens(self.subject, maps)
-        for name, text in _DESCRIPTIONS.items():
-            if name in variables:
-                variables[name].attrs["description"] = text
-                if variables[name].dtype.kind == "f":  # missing values have a count of 0
-                    variables[f"{name}_count"] = variables[name].notnull().astype("int64")
-        result = self.result(variables)
+        for name in _DESCRIPTIONS:
+            if name in variables and variables[name].dtype.kind == "f":  # missing values have a count of 0
+                variables[f"{name}_count"] = variables[name].notnull().astype("int64")
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         if notes := self._unscored():
             result.data.attrs["note"] = "; ".join(notes)
         return result

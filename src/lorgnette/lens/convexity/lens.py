@@ -72,8 +72,8 @@ class Convexity(CentredLens):
         """Distance, cosine, angle, the cone and how much of it is used, by head."""
         variables = self.moments.arrays() | self.pairs.q()
         variables["no_mean"] = self.grid(self.no_mean).fillna(0).astype("int64")
-        variables["no_mean"].attrs["description"] = "queries whose mean value vector is zero (excluded)"
-        return self.centring.mark(self.result(variables, descriptions=_DESCRIPTIONS))
+        about = {**_DESCRIPTIONS, "no_mean": "queries whose mean value vector is zero (excluded)"}
+        return self.centring.mark(self.result(variables, descriptions=about))
 
 
 def _rows(

@@ -60,6 +60,12 @@ def subject_before(mention: int, heads: Sequence[int], subjects: Collection[int]
 
 ALL_KINDS = ("all", *KINDS)
 
+_DESCRIPTIONS = {
+    "accuracy": "share of mentions whose head word attends most to that of an antecedent",
+    "baseline_accuracy": "share of mentions whose antecedent the rule finds",
+    "over_baseline": "accuracy of the head among mentions minus that of the rule",
+}
+
 
 class Coreference(Lens):
     """Share of mentions whose head word attends most to the head word of an antecedent (Clark et al. 2019, §4.3).
@@ -146,15 +152,10 @@ class Coreference(Lens):
     def compute(self) -> Result:
         """`accuracy` by head, candidates, kind and part; `baseline_accuracy` by rule, kind and part."""
         variables = self.of_heads.arrays() | self.of_rules.arrays() | self.over_rules.arrays()
-        variables["over_baseline"].attrs["description"] = "accuracy of the head among mentions minus that of the rule"
         variables["pairs"] = xr.DataArray(
             self.counted.numpy().astype("int64"), coords={axes.KIND: list(ALL_KINDS), axes.PART: list(PARTS)}
         )
-        variables["accuracy"].attrs["description"] = (
-            "share of mentions whose head word attends most to that of an antecedent"
-        )
-        variables["baseline_accuracy"].attrs["description"] = "share of mentions whose antecedent the rule finds"
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         every, counted, unseen = (int(n) for n in self.mentions)
         result.data.attrs |= {"mentions": every, "with_antecedent": counted, "without_a_piece": unseen}
         return result

@@ -179,12 +179,11 @@ class EdgeAttribution(Lens):
             variables |= moments.arrays()
         return self.described(variables)
 
-    def described(self, variables: Mapping[str, xr.DataArray]) -> Result:
+    def described(self, variables: Mapping[str, xr.DataArray], more: Mapping[str, str] | None = None) -> Result:
         words = TARGETS.get(self.target[0], f"logit of {' minus '.join(self.target)}")
-        for name, text in DESCRIPTIONS.items():
-            variables[name].attrs["description"] = text.format(logit=words)
         variables = {**variables, **tested_together(xr.Dataset(variables), list(DESCRIPTIONS))}
-        result = self.result(variables)
+        about = {name: text.format(logit=words) for name, text in DESCRIPTIONS.items()}
+        result = self.result(variables, descriptions=about | dict(more or {}))
         result.data.attrs |= {"task": self.task, "target": "+".join(self.target), "ablation": self.ablation}
         return result
 

@@ -33,6 +33,12 @@ DRAWS = 400
 CHOSEN = ("strongest", "drawn")
 """How the edges that are patched were chosen: the largest attributions, and some of the others at random."""
 
+_DESCRIPTIONS = {
+    "exact": "what is explained, minus the same without this edge (exactly)",
+    "estimated": "the attribution of the same edge, mean over texts",
+    "alike": "Spearman's ρ over edges between their attribution and their exact effect",
+}
+
 
 class Edges(EdgeAttribution):
     """What each part does to a logit through each part that reads it: all edges to first order, the strongest exactly.
@@ -161,9 +167,7 @@ class Edges(EdgeAttribution):
         variables["chosen"] = _along(axes.EDGE, names, [how for _, how, _ in self.chosen])
         variables |= self._alike(variables)
         variables |= tested_together(xr.Dataset(variables), ["exact"])
-        variables["exact"].attrs["description"] = "what is explained, minus the same without this edge (exactly)"
-        variables["estimated"].attrs["description"] = "the attribution of the same edge, mean over texts"
-        return self.described(variables)
+        return self.described(variables, _DESCRIPTIONS)
 
     def _alike(self, variables: Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
         """ρ over the edges of either choice between the attribution and the exact effect, of the means over texts.
@@ -182,7 +186,6 @@ class Edges(EdgeAttribution):
             known = rho is not None and texts > 1
             bounds.append(bounds_of(correlations(ranked(draws[..., own]))[:, 0, 1]) if known else [np.nan] * 2)
         alike = _along(axes.CHOICE, CHOSEN, values)
-        alike.attrs["description"] = "Spearman's ρ over edges between their attribution and their exact effect"
         out = {"alike": alike, "alike_count": _along(axes.CHOICE, CHOSEN, counts)}
         for end, side in zip(("low", "high"), zip(*bounds, strict=True), strict=True):
             out[f"alike_{end}"] = _along(axes.CHOICE, CHOSEN, [float(bound) for bound in side])

@@ -186,12 +186,11 @@ class Effects(Lens):
         if self.total:
             variables |= self.of_ranks.arrays() | self.apart.arrays() | _ranks_of_means(variables)
         words = TARGETS.get(self.target[0], f"logit of {' minus '.join(self.target)}")
-        for name, text in _DESCRIPTIONS.items():
-            if name in variables:
-                variables[name].attrs["description"] = text.format(logit=words)
         for pairs in self.pairs:
             variables |= pairs.q(size=True)
-        result = self.result(variables)
+        result = self.result(
+            variables, descriptions={name: text.format(logit=words) for name, text in _DESCRIPTIONS.items()}
+        )
         result.data.attrs |= {"task": self.task, "target": "+".join(self.target), "ablation": self.ablation}
         return result
 

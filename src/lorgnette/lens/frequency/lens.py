@@ -39,6 +39,11 @@ _Readings = dict[str, dict[int, Float[Tensor, "2 text key"]]]
 
 _BERT_IDS = {101: "[CLS]", 102: "[SEP]", 1010: ",", 1012: ".", 1996: "the", 2003: "is"}
 
+_DESCRIPTIONS = {
+    "spearman": "Spearman's ρ of frequency rank with α received, and with ‖f(x)‖",
+    "spearman_all": "the same with α and ‖f(x)‖ averaged over all layers",
+}
+
 
 class Frequency(Lens):
     """Spearman's ρ between a token's frequency rank and α received, and ‖f(x)‖ (Kobayashi et al. 2020, §4.3).
@@ -216,10 +221,9 @@ class Frequency(Lens):
             ):
                 array = xr.DataArray(part, dims=dims)
                 variables[name + tail] = array.astype("int64") if cell > 3 else array
-        variables["spearman"].attrs["description"] = "Spearman's ρ of frequency rank with α received, and with ‖f(x)‖"
-        variables["spearman_all"].attrs["description"] = "the same with α and ‖f(x)‖ averaged over all layers"
         layers = list(range(1, self.layers + 1))
-        result = self.result(variables, {axes.STACK: self.stacks, axes.LAYER: layers, axes.MEASURE: list(MEASURES)})
+        labels = {axes.STACK: self.stacks, axes.LAYER: layers, axes.MEASURE: list(MEASURES)}
+        result = self.result(variables, labels, _DESCRIPTIONS)
         source = self.ranks.source if self.ranks is not None else "tokens counted in the corpus itself"
         result.data.attrs |= {"ranks": source, "specials": self.specials and not self.by_word, "size": self.size}
         return result

@@ -37,12 +37,12 @@ from lorgnette.lens.states import zeros
 from lorgnette.statistics.hash_sample import moved
 
 SHORT = 3
-"""Behind the counts of `Directions`: texts with fewer than two vectors."""
+"""The last column of the counts, after those of `Directions`: texts with fewer than two vectors."""
 _EVERY = slice(None)
 MOST = 2**25
 """How many numbers of second moments are computed together."""
 LEAST_COSINE = 0.01
-"""Of a mean cosine below this, no dimension can be said to make up a share."""
+"""Below this mean cosine, the share of a dimension in it has no meaning."""
 
 
 class Cloud(NamedTuple):
@@ -168,7 +168,7 @@ class Clouds(Part[Held]):
         return values.unflatten(0, (-1, texts)), weights.unflatten(0, (-1, texts))
 
     def rows(self, held: Sequence[Held], device: torch.device) -> Tensor:
-        """Where these clouds are in the states, which are flat over places and kinds."""
+        """The places of these clouds in the states, which are flat over sites and kinds."""
         places = (self.places.index(site) * len(self.kinds) + kind for one in held for site, kind in one.clouds)
         return _sent(tuple(places), device)
 
@@ -286,5 +286,5 @@ class Clouds(Part[Held]):
 
 @lru_cache(maxsize=64)
 def _sent(places: tuple[int, ...], device: torch.device) -> Tensor:
-    """Kept on the device: copying it there takes as long each time."""
+    """Kept on the device, because copying it there would block each time."""
     return torch.tensor(places, device=device)

@@ -167,8 +167,11 @@ class Gradients(CentredLens):
     def compute(self) -> Result:
         """The mean size of the gradient, by kind of key."""
         variables = self.moments.arrays() | self.pairs.q() | self._over_all()
-        variables["gradient"].attrs["description"] = f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}"
-        result = self.result(variables)
+        descriptions = {
+            "gradient": f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}",
+            "over_all": "gradient on this category minus that on all weights, mean over heads",
+        }
+        result = self.result(variables, descriptions=descriptions)
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "by": self.by, "seed": self.seed}
         return self.centring.mark(result)
 
@@ -190,5 +193,4 @@ class Gradients(CentredLens):
                 found[name][number, COLUMNS.index(kind)] = part[0]
         labels = {axes.STACK: stacks, axes.CATEGORY: list(COLUMNS)}
         out = {name: xr.DataArray(cells, labels, (axes.STACK, axes.CATEGORY)) for name, cells in found.items()}
-        out["over_all"].attrs["description"] = "gradient on this category minus that on all weights, mean over heads"
         return out | {"over_all_count": out["over_all_count"].astype("int64")}

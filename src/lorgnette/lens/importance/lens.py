@@ -203,21 +203,23 @@ class Importance(Lens):
         variables = self.sensitivity.arrays() | (self.changes.arrays() if self.ablations else {}) | self.intact.arrays()
         if self.parts:
             variables |= self.part_sensitivity.arrays() | (self.part_changes.arrays() if self.ablations else {})
-            what = "what the head takes from the tokens of a part"
-            variables["part_sensitivity"].attrs["description"] = f"|∂loss/∂ξ| of a gate on {what}"
-            if self.ablations:
-                variables["part_loss_change"].attrs["description"] = f"loss without {what} minus loss with it"
-        for metric in self.metrics:
-            variables[metric].attrs["description"] = f"{metric} of the whole model, mean over texts"
-            if self.ablations:
-                text = f"{metric} without the head minus {metric} with it; loss: {TASKS[self.task]}"
-                variables[f"{metric}_change"].attrs["description"] = text
-        variables["sensitivity"].attrs["description"] = f"|∂loss/∂ξ| of a gate on the head; loss: {TASKS[self.task]}"
         if self.pairs is not None:
             variables |= self.pairs.q()
-        result = self.result(variables)
+        result = self.result(variables, descriptions=self._descriptions())
         result.data.attrs |= {"task": self.task, "loss": TASKS[self.task], "seed": self.seed}
         return result
+
+    def _descriptions(self) -> dict[str, str]:
+        taken = "what the head takes from the tokens of a part"
+        out = {
+            "sensitivity": f"|∂loss/∂ξ| of a gate on the head; loss: {TASKS[self.task]}",
+            "part_sensitivity": f"|∂loss/∂ξ| of a gate on {taken}",
+            "part_loss_change": f"loss without {taken} minus loss with it",
+        }
+        for metric in self.metrics:
+            out[metric] = f"{metric} of the whole model, mean over texts"
+            out[f"{metric}_change"] = f"{metric} without the head minus {metric} with it; loss: {TASKS[self.task]}"
+        return out
 
 
 def need(result: Result) -> xr.DataArray:

@@ -32,7 +32,7 @@ from lorgnette.texts.token_kinds import CATEGORIES
 from lorgnette.types import ModelOutput
 
 RATIOS = ("attn_w", "attn_n", "attn_res_w", "attn_res_n", "attn_res_ln_n")
-"""Mixing ratios by what a term is: of weights (heads averaged) or of norms; without and with residual and LayerNorm."""
+"""Mixing ratios of weights (heads averaged) or of norms, without and with residual and LayerNorm."""
 
 _KINDS = (*PARTITION, "punctuation")
 _PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
@@ -172,7 +172,7 @@ class Norms(CentredLens):
         return self._call_norms(call, batch).wanted
 
     def _call_norms(self, call: Call, batch: Batch) -> "_CallNorms":
-        """What this lens makes of a call: made once, for `wants` and for `update`."""
+        """The reading of a call, made once for `wants` and `update`."""
         return call.once(f"norms {id(self)}", lambda: self._read(call, batch))
 
     def _read(self, call: Call, batch: Batch) -> "_CallNorms":
@@ -220,7 +220,7 @@ class Norms(CentredLens):
                 self.take_ratios([site], {"value_zeroing": share}, query)
 
     def _take(self, readings: "Sequence[Reading]") -> None:
-        """What was read at sites that are alike, now that the batch is through."""
+        """Take the readings of sites that are alike into the moments, once the batch has succeeded."""
         read = Readings(readings)
         present, count = self._present(read.kinds), read.query.sum(-1)
         self._heads(read, present, count)
@@ -274,7 +274,7 @@ class Norms(CentredLens):
         self.f_high[at, heads] = torch.maximum(self.f_high[at, heads], high.to(self.f_high))
 
     def _places(self, sites: Sequence[Site]) -> slice | list[int]:
-        """Where these sites are in the states: a slice if possible: a list would be sent to the device each time."""
+        """The places of these sites in the states: a slice if possible, since a list would be sent to the device."""
         at = [self.position[site] for site in sites]
         return slice(at[0], at[-1] + 1) if at == list(range(at[0], at[0] + len(at))) else at
 
@@ -364,7 +364,7 @@ class Norms(CentredLens):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a batch gave at one site, before means are taken."""
+    """The numbers of one batch at one site, before means are taken."""
 
     site: Site
     kinds: Float[Tensor, "text token kind"]
@@ -378,13 +378,13 @@ class Reading:
     """What each token adds to the length of the output, of each head and of all."""
 
     def alike(self) -> tuple[object, ...]:
-        """Equal for readings that can be computed together."""
+        """A key that is equal for readings which can be computed together."""
         named = {**self.terms.present(), **self.measures}
         return *map(id, self.sides), self.output is None, tuple((name, part.shape) for name, part in named.items())
 
 
 class Readings:
-    """Readings of one batch that are alike: the texts of one site behind those of the other."""
+    """Alike readings of one batch, concatenated over sites along the axis of texts."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
         first, sites = readings[0], len(readings)
@@ -397,13 +397,13 @@ class Readings:
         self.output = tuple(torch.cat(parts) for parts in zip(*outputs, strict=True)) if outputs else None
 
     def add(self, moments: Moments, pairs: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Hand the texts of each site to moments."""
+        """Add the texts of each site to moments."""
         by_site = lambda part: part.unflatten(0, (len(self.sites), -1))  # noqa: E731
         moments.add_sites(self.sites, **{name: (by_site(v), by_site(w)) for name, (v, w) in pairs.items()})
 
 
 class _CallNorms(NamedTuple):
-    """What the lens makes of one call before its rows are swept, and reads after it."""
+    """The quantities of one call that are needed before the sweep over its rows, and what is read after it."""
 
     layer: LayerNorms
     pairs: TokenPairs | None

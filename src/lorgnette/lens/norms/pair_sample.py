@@ -24,7 +24,7 @@ NUMBER, WEIGHT, NORM = range(3)
 
 
 def smallest(states: Iterable[Float[Tensor, "what site kind place"]]) -> Float[Tensor, "what site kind place"]:
-    """Of several samples the pairs of smallest number, as many as one of them holds, in the order of their numbers."""
+    """Merge samples: keep the pairs with the smallest numbers, as many as one sample holds, in order."""
     parts = list(states)
     whole = torch.cat(parts, -1)
     order = whole[NUMBER].sort(stable=True).indices[..., : parts[0].shape[-1]]
@@ -51,7 +51,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
 
     @property
     def causal(self) -> bool:
-        """Whether the model's own mask hides what comes later."""
+        """Whether the model's own mask hides later tokens."""
         return self.lens.subject.anatomy.causal
 
     def __getstate__(self) -> Json:
@@ -106,7 +106,7 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         self.held.append((stratum, values))
 
     def take(self, items: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Of each site and kind the smallest numbers, without a look at any of them on the CPU."""
+        """Keep the smallest numbers of each site and kind, without reading any of them on the CPU."""
         self._visible = None
         state: Tensor = getattr(self.lens, self.state)
         device, old = state.device, self._constants()
@@ -132,13 +132,13 @@ class PairSample(Part[tuple[Tensor, Tensor]]):
         return self._places
 
     def samples(self, groups: Sequence[Sequence[int]], most: int) -> Float[Tensor, "what cell kind place"]:
-        """The sample of each site, then of each group of sites together: its first places, `most` of them at most."""
+        """The first `most` pairs of the sample of each site, then of each group of sites together."""
         state: Tensor = getattr(self.lens, self.state)[..., : max(most, 1)]
         return torch.cat([state, *(smallest(state[:, site : site + 1] for site in group) for group in groups)], 1)
 
 
 class _Places:
-    """What is the same whenever pairs are taken into a sample: the strata of its places, and an empty place."""
+    """The constants of a sample: the stratum of each place, and an empty place."""
 
     def __init__(self, strata: int, size: int, device: torch.device) -> None:
         self.strata: Int[Tensor, " boundary"] = torch.arange(strata + 1, dtype=torch.int32, device=device)

@@ -174,10 +174,7 @@ class FoundPairs:
         variables["pairs"] = xr.DataArray(
             self.lens.states["pairs"].numpy().astype("int64"), dims=(axes.RELATION, axes.PART)
         )
-        variables["accuracy"].attrs["description"] = "share of a relation's pairs that the head finds"
-        variables["offset_accuracy"].attrs["description"] = "share of pairs whose head is at this offset"
-        variables["pairs"].attrs["description"] = "number of pairs of dependent and head, by relation and part"
-        result = self.lens.result(variables)
+        result = self.lens.result(variables, descriptions=_DESCRIPTIONS)
         visible, unseen, lost = (int(n) for n in self.lens.states["words"])
         result.data.attrs |= {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         result.data.attrs["skipped"] = ", ".join(self.skipped.first(10))
@@ -206,9 +203,15 @@ class FoundPairs:
         rest = {axes.RELATION: list(self.relations), axes.WAY: list(WAYS)}
         out = {name: self.lens.grid(values, rest) for name, values in numbers.items()}
         out["gain_count"] = self.lens.grid(n, rest).fillna(0).astype("int64")
-        out["gain"].attrs["description"] = "held-out accuracy minus that of the offset that is best in development"
         return out
 
+
+_DESCRIPTIONS = {
+    "accuracy": "share of a relation's pairs that the head finds",
+    "offset_accuracy": "share of pairs whose head is at this offset",
+    "pairs": "number of pairs of dependent and head, by relation and part",
+    "gain": "held-out accuracy minus that of the offset that is best in development",
+}
 
 TEXTS, TOTAL_WEIGHT, MEAN, ERROR, SQUARES, SQUARES_OF_VALUES = range(6)
 

@@ -29,6 +29,13 @@ from lorgnette.types import ModelOutput
 BESIDE = ("target", "positions")
 """What has relevance beside the tokens of the source."""
 
+_DESCRIPTIONS = {
+    "relevance": "relevance of a head for the prediction, as a share of the absolute relevance of its layer",
+    "layer_share": "share of the layer in the absolute relevance of all heads of the stack",
+    "token_share": "relevance of the tokens of a kind, over that of all tokens of source and target and of what is "
+    "added to their vectors, regardless of sign",
+}
+
 
 class Relevance(CentredLens):
     """Relevance of heads, layers and categories of token for the prediction (`lorgnette.explaining`).
@@ -110,19 +117,9 @@ class Relevance(CentredLens):
     def compute(self) -> Result:
         """Shares of heads, layers and kinds of token."""
         variables = self.of_heads.arrays() | self.of_layers.arrays() | self.of_tokens.arrays()
-        variables["relevance"].attrs["description"] = (
-            "relevance of a head for the prediction, as a share of the absolute relevance of its layer"
-        )
-        variables["layer_share"].attrs["description"] = (
-            "share of the layer in the absolute relevance of all heads of the stack"
-        )
-        variables["token_share"].attrs["description"] = (
-            "relevance of the tokens of a kind, over that of all tokens of source and target and of what is added to "
-            "their vectors, regardless of sign"
-        )
         for pairs in self.pairs:
             variables |= pairs.q()
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs |= {"method": self.method, "target": str(self.target)}
         return self.centring.mark(result)
 

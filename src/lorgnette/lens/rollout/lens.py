@@ -117,14 +117,16 @@ class Rollout(CentredLens):
     def compute(self) -> Result:
         """Shares by kind of input token and their entropy, by layer and measure."""
         variables = self.shares.arrays() | self.entropies.arrays() | self.apart.arrays()
-        variables["share_difference"].attrs["description"] = "share by weights minus that by norms, of the same texts"
-        variables["share"].attrs["description"] = "share of the input tokens of a category in a state, mean over tokens"
-        variables["entropy"].attrs["description"] = (
-            "entropy in nats of the shares of all input tokens, mean over tokens"
-        )
-        result = self.result(variables)
+        result = self.result(variables, descriptions=_DESCRIPTIONS)
         result.data.attrs["by"] = self.by
         return self.centring.mark(result)
+
+
+_DESCRIPTIONS = {
+    "share": "share of the input tokens of a category in a state, mean over tokens",
+    "share_difference": "share by weights minus that by norms, of the same texts",
+    "entropy": "entropy in nats of the shares of all input tokens, mean over tokens",
+}
 
 
 def rollout(

@@ -165,16 +165,14 @@ class Trees(Lens):
     def compute(self) -> Result:
         """`uas` and its kin by head and way, `layer_…` for the mean over heads, `baseline_…`; `recall` by relation."""
         variables: dict[str, xr.DataArray] = {}
+        descriptions: dict[str, str] = {}
         parts = (("", self.of_heads), ("layer_", self.of_layers), ("baseline_", self.of_baselines))
         for prefix, shares in parts:
             variables |= {f"{prefix}{name}": array for name, array in shares.arrays().items()}
-            for name, about in _DESCRIPTIONS.items():
-                variables[prefix + name].attrs["description"] = about + _OF[prefix]
+            descriptions |= {prefix + name: about + _OF[prefix] for name, about in _DESCRIPTIONS.items()}
         variables |= self.over_next.arrays() | self.pairs.q()
-        variables["uas_over_next"].attrs["description"] = (
-            "UAS to heads minus that of attaching every word to the next one"
-        )
-        result = self.result(variables)
+        descriptions["uas_over_next"] = "UAS to heads minus that of attaching every word to the next one"
+        result = self.result(variables, descriptions=descriptions)
         visible, unseen, lost, rootless = (int(n) for n in self.words)
         counted = {"words": visible, "words_without_a_piece": unseen, "words_in_broken_trees": lost}
         counted["words_in_texts_without_their_root"] = rootless
