@@ -44,7 +44,7 @@ class Elsewhere(Subject):
 
     @contextmanager
     def replaying(self, calls: Sequence[Call]) -> Iterator[None]:
-        """A pass in this context consists of these calls."""
+        """Make a pass in this context consist of these calls."""
         self._calls = calls
         try:
             yield

@@ -1,13 +1,15 @@
-"""Passes of one shape as CUDA graphs: recorded once, then launched as one piece, with no Python between the kernels.
+"""Forward passes as CUDA graphs: a graph is recorded once for each shape of batch, then launched as one piece.
 
-So is what comes after a pass: taking the numbers of the batch into the states of the lenses.
+Python takes as long to launch the kernels of a model of BERT's size as the GPU takes to run them, and lenses launch as
+many again; a graph launches them all at once. The commit that follows a pass (the parts of the lenses take the numbers
+of the batch into their states) is recorded in the same way.
 
-A model of BERT's size launches its kernels no faster than a GPU runs them, and lenses launch as many again. A graph
-reads and writes the same memory in every replay: the tensors of a new batch are copied into those of the recorded one,
-and what the parts of the lenses held after the recording they hold again, with new numbers in it.
+A graph reads and writes the same memory in every replay. So a new batch is copied into the tensors of the recorded one,
+and after the replay each part is given the tensors that it held after the recording, which now hold the new numbers.
 
-A batch is recorded when its shape has come before and a pass was seen not to wait for the GPU: what a program decides
-by numbers on the GPU, a graph cannot follow. A lens says nothing of all this, unless it reads numbers on the CPU.
+A pass is recorded once its shape has come before, and an ordinary pass has been checked: it must not wait for the GPU,
+because a graph cannot follow what Python decides by numbers on the GPU. A lens declares none of this, except that it
+reads numbers on the CPU.
 """
 
 import os
@@ -29,11 +31,11 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch, Tokens
 
 MOST = 16
-"""Shapes that are recorded in one pass over a corpus. They share the memory of what a pass needs for itself."""
+"""At most so many shapes are recorded in one pass over a corpus. Their graphs share one pool of memory."""
 OFTEN = 64
-"""Replays after which a pass may be recorded anew, to do less: recording takes as long as dozens of replays save."""
+"""After so many replays, a pass may be recorded again to do less work; recording costs what dozens of replays save."""
 _CHECKED: WeakKeyDictionary[nn.Module, set[tuple[str, ...]]] = WeakKeyDictionary()
-"""Models, and lenses with their settings, for which a checked pass has found no wait for the GPU."""
+"""For each model, the lenses with their settings that a checked pass has found not to wait for the GPU."""
 
 Run = Callable[[Batch], object]
 
@@ -72,13 +74,13 @@ class Recordings:
         return None if spread or not all(map(recordable, lenses)) else Recordings(subject.model, lenses, paths)
 
     def ready(self, batch: Batch, run: Run) -> "CheckedPass | None":
-        """How to run this batch, if not as usual: the recording of its shape, or a checked pass."""
+        """The recording of this batch's shape, or a checked pass; None to run it in the ordinary way."""
         shape = shape_of(batch)
         if shape in self.recorded and self.recorded[shape].too_large:
             self.recorded.pop(shape).close()
         elif shape not in self.recorded:
             self.met[shape] += 1
-            # A first pass is never recorded: a lens may make in it what later ones use again.
+            # The first pass is never recorded: in it, a lens may compute what it keeps for later passes.
             if self.met[shape] == 1 or len(self.recorded) >= MOST or not self._by_kernels():
                 return None
             if self.described not in self.checked:
@@ -139,11 +141,11 @@ class CheckedPass:
         return outputs
 
     def commit(self) -> None:
-        """Add the batch to the states, if there is a better way than that of each lens."""
+        """Commit the parts, if that has been recorded; otherwise they commit themselves."""
 
 
 class Recording(CheckedPass):
-    """The pass of one shape of batch, and the memory that it reads and writes."""
+    """The graphs of one shape of batch (its pass and its commit), and the memory that they read and write."""
 
     def __init__(self, run: Run, lenses: Sequence[Lens], memory: "Callable[[], Pool]") -> None:
         super().__init__(run, lenses)
@@ -151,20 +153,20 @@ class Recording(CheckedPass):
         self._memory = memory
         self.graph: torch.cuda.CUDAGraph | None = None
         self.closing: torch.cuda.CUDAGraph | None = None
-        """What `commit` does; it reads and writes the same memory of the states each time."""
+        """The graph of `commit`, which reads and writes the states in the same memory each time."""
         self.states: list[tuple[Lens, str, Tensor]] = []
         self.alone = False
-        """Whether `commit` cannot be recorded."""
+        """Whether the commit cannot be recorded, so that the parts commit themselves."""
         self.replayed = 0
         self.parts: Sequence[Part[object]] = [part for lens in lenses for part in lens.states.parts]
         self.held: list[list[object]] = []
-        """What each part held after the pass."""
+        """The items that each part held after the recorded pass."""
         self.left: list[list[object]] = []
-        """What each part that works on the CPU holds after `closing`."""
+        """The items that each part still held after the recorded commit: those of parts that work on the CPU."""
         self.bare: list[dict[object, object]] = []
-        """What was known of each side of the batch before the pass."""
+        """For each side of the batch, the cached quantities that were there before the pass."""
         self.made: list[dict[object, object]] = []
-        """The same after the pass: what the graph has computed."""
+        """For each side of the batch, the cached quantities that the graph computes."""
 
     def close(self) -> None:
         """Forget the graphs, and the tensors in their memory."""
@@ -196,7 +198,7 @@ class Recording(CheckedPass):
         return self.batch
 
     def run(self) -> object:
-        """The pass: recorded if it has not been yet, then replayed."""
+        """Replay the pass; the first time, record it before."""
         assert self.batch is not None
         if self.graph is None:
             for side, bare in zip(_sides(self.batch), self.bare, strict=True):
@@ -223,7 +225,7 @@ class Recording(CheckedPass):
         self.graph = _recorded(run, self._memory())
 
     def commit(self) -> None:
-        """The commit of the parts: recorded if it has not been yet, then replayed; parts on the CPU come later."""
+        """Replay the commit; the first time, record it before. Parts on the CPU commit themselves later."""
         if self.closing is None and not self.alone:
             self._record_commit()
         if self.closing is None:
@@ -237,7 +239,7 @@ class Recording(CheckedPass):
             part.held = list(left)
 
     def _record_commit(self) -> None:
-        """New states are copied into the memory of the old ones, which the next replay reads."""
+        """Record the commit, and a copy of each new state into the memory of the old one, which replays read."""
         held = [list(part.held) for part in self.parts]
         before = [(lens, name, lens.states[name]) for lens in self.lenses for name in lens.states.on_device]
         versions = [state._version for _, _, state in before]
@@ -263,7 +265,7 @@ class Recording(CheckedPass):
 
 
 def _recorded(work: Callable[[], None], memory: "Pool") -> torch.cuda.CUDAGraph:
-    """Record on a separate stream. Other threads, which prepare batches, may allocate memory meanwhile."""
+    """Record on a stream of its own, while other threads, which prepare batches, may still allocate memory."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -292,14 +294,14 @@ def _set_sync_mode(mode: int | str) -> None:
 
 
 def _attributes(lens: Lens) -> dict[str, tuple[int, int]]:
-    """What a lens holds beside its states, as far as a replay would not change it: which objects, how long."""
+    """The identity and length of what a lens holds beside its states; if a pass changes them, a replay would not."""
     changing = {*lens.states.names, "_computed", "_update_count", "_to_sync", "_should_unsync"}
     own = {name: value for name, value in vars(lens).items() if name not in changing}
     return {name: (id(value), len(value) if isinstance(value, list | dict | set) else 0) for name, value in own.items()}
 
 
 def shape_of(batch: Batch) -> object:
-    """Equal for batches that one recording serves: shapes of all tensors, kinds of token, whether there is padding."""
+    """A key that is equal for batches which share a recording: shapes, kinds of token, whether there is padding."""
     sides = tuple((side.ids.shape, tuple(side.categories), "word" in side.known()) for side in _sides(batch))
     return batch.padded, sides, tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.inputs.items())
 

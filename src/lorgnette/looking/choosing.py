@@ -76,7 +76,7 @@ def chosen_lenses(lenses: Sequence[Lens | str] | Lens | str) -> list[Lens]:
 
 
 def with_needed(lenses: Sequence[Lens]) -> list[Lens]:
-    """The lenses and those that any of them is made from in the same pass, each behind what it is made from."""
+    """The lenses, and those from whose results one of them is made in the same pass; each comes after what it needs."""
     return in_order([*needed_by([lens for lens in lenses if not looks(lens)], besides=lenses), *lenses])
 
 
@@ -86,7 +86,7 @@ def waiting(lenses: Sequence[Lens]) -> list[Lens]:
 
 
 def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens]:
-    """The lenses that these need, each once; where one of them is made from results alone, also what that one needs."""
+    """The lenses that these need, each once; for one that is made from results alone, also what it needs itself."""
     out = {lens.name: lens for lens in besides}
     needing = list(lenses)
     for lens in needing:
@@ -98,7 +98,7 @@ def needed_by(lenses: Sequence[Lens], besides: Sequence[Lens] = ()) -> list[Lens
 
 
 def rounds_before(subject: Subject, lenses: Sequence[Lens]) -> list[list[Lens]]:
-    """The looks before this one, bound to the model: each has the lenses whose results the next one needs."""
+    """The lenses of each round before this one, bound to the model; each round needs the results of the one before."""
     needed = in_order(needed_by(waiting(lenses)))
     for lens in needed:
         refuse_used(lens, subject)
@@ -107,7 +107,7 @@ def rounds_before(subject: Subject, lenses: Sequence[Lens]) -> list[list[Lens]]:
 
 
 def in_order(lenses: Iterable[Lens]) -> list[Lens]:
-    """Lenses that look at batches first, then those made from results, each behind what it is made from."""
+    """Lenses that read batches first, then those made from results, each after those that it needs."""
     there = {lens.name: lens for lens in lenses}
     for lens in there.values():
         _refuse_circle(lens)

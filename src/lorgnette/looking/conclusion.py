@@ -62,7 +62,7 @@ def concluded(
 
 
 def tell_costs(lenses: Iterable[Lens]) -> None:
-    """What the lenses take that need many passes, a line each, before the first one."""
+    """Say before the first pass what lenses with many passes cost, in a line each."""
     for lens in lenses:
         if cost := lens.cost():
             tell_cost(lens.name, cost)
@@ -84,7 +84,7 @@ def tell_parts(lenses: Sequence[Lens], texts: object) -> None:
 
 
 def tell_notes(results: Results) -> None:
-    """What a lens has decided by itself, a line each."""
+    """Say what lenses have decided by themselves, in a line each."""
     for result in results.values():
         if "note" in result.data.attrs:
             print(f"{result.lens}: {result.data.attrs['note']}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The same question asked where there should be no answer: random weights, and words in no order."""
+"""Control conditions, in which a lens should find nothing: random weights, and shuffled words."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -32,7 +32,7 @@ def roles_with_controls(
 def with_controls(
     subject: Subject, corpus: Iterable[Example], make: Callable[[], Lens], *, seed: int = 0, **options: Any
 ) -> dict[str, Result]:
-    """What a lens finds, by condition; `options` go to `look`."""
+    """The result of a lens by condition; `options` go to `look`."""
     texts = list(corpus)
     name = str(getattr(corpus, "name", "texts"))
     conditions = {
@@ -57,7 +57,7 @@ def with_random_weights(subject: Subject, seed: int) -> Subject:
 
 
 def shuffled(example: Example, seed: int = 0) -> Example:
-    """The words of an example in an order drawn from the seed and its id; what belongs to a word goes with it."""
+    """An example with its words in an order drawn from the seed and its id; annotations of a word move with it."""
     words = example.words if example.words is not None else tuple(example.text.split())
     order = drawn_order(len(words), f"{seed} {example.id} 1")
     place = {old: new for new, old in enumerate(order)}

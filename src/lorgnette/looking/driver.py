@@ -33,7 +33,7 @@ class Driver:
         self.subject, self.lenses, self.taps = subject, tuple(lenses), tuple(taps)
         caches = subject.anatomy.causal and hasattr(subject.model.config, "use_cache")
         self.options: dict[str, object] = {"return_dict": True, **({"use_cache": False} if caches else {})}
-        """A decoder would keep keys and values of all layers, which nobody reads."""
+        """No cache: a decoder would keep keys and values of all layers, which nobody reads."""
         self.paths: set[str] = set()
         """On a GPU, how the statistics of rows were computed: provenance says it."""
 
@@ -43,7 +43,7 @@ class Driver:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """What happens to one batch: all of it reaches the states, or nothing."""
+        """One batch, which reaches the states as a whole or not at all."""
         before = self.snapshot()
         try:
             yield

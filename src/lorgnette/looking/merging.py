@@ -150,7 +150,7 @@ def _subject(shards: Sequence[Shard], given: Subject | Callable[[], Subject] | N
 
 
 def _loaded(make: Callable[[], Subject]) -> Subject:
-    """The subject that the caller's function loads; anything else goes to the next check as it is."""
+    """The subject that the caller's function loads, or what was given, which the next step checks."""
     if not callable(make):
         return make
     with outside("The function that loads the subject failed", "Give merge(…, subject=…) a Subject."):

@@ -65,7 +65,7 @@ def memory_given_back() -> Iterator[None]:
 
 
 STEP = 32
-"""Tokens that lengths are multiples of where passes are recorded."""
+"""Where passes are recorded, the lengths of batches are multiples of so many tokens."""
 
 
 class Passes:
@@ -81,11 +81,11 @@ class Passes:
         self.batches: int | None = 0
         """How many batches have gone through; None while one of them is only partly in the states."""
         self._without: int | None = 0
-        """What `batches` is once the texts that are being analysed are forgotten."""
+        """The value of `batches` if the current texts are discarded."""
 
     @property
     def step(self) -> int:
-        """What lengths of batches are multiples of: where passes are recorded, few shapes count more than padding."""
+        """Lengths of batches are multiples of this: for recorded passes, few shapes matter more than little padding."""
         return 1 if self.recordings is None else STEP
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ PATIENCE = timedelta(days=30)
 _JOINED = count()
 """How often the processes have met."""
 _NEEDED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What a launcher of several processes tells each of them, besides WORLD_SIZE."""
+"""The variables that a launcher of several processes sets for each of them, besides WORLD_SIZE."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class ProcessRank:
     rank: int = 0
     world: int = 1
     group: "ProcessGroup | None" = field(default=None, repr=False, compare=False)
-    """In which they wait for each other."""
+    """The group in which the processes wait for each other."""
     pulse: Pulse | None = field(default=None, repr=False, compare=False)
-    """By which they know that the others are alive."""
+    """The signs of life by which each process knows that the others are alive."""
 
     @property
     def first(self) -> bool:
@@ -78,7 +78,7 @@ class ProcessRank:
         return ProcessRank(rank, world, group, Pulse(store, rank, world, next(_JOINED)))
 
     def beating(self) -> AbstractContextManager[None]:
-        """Around all that a process does in a run: the others know that it is alive."""
+        """Show the other processes that this one is alive, while the context is open."""
         return nullcontext() if self.pulse is None else self.pulse.beating()
 
 
@@ -105,7 +105,7 @@ def _world_size() -> int:
 
 
 def _refuse_half_a_launch() -> None:
-    """WORLD_SIZE names several processes: without the rest, or as a process that is not among them, none would meet."""
+    """Refuse a WORLD_SIZE above one without a valid RANK and an address: the processes would wait for ever."""
     world = _world_size()
     what = f"The environment variable WORLD_SIZE says that there are {world} processes, but"
     do = "If it is left over from another launch, remove it (unset WORLD_SIZE RANK); to run several, use torchrun."

@@ -30,7 +30,7 @@ LOOK, BEFORE = "states", "before"
 """Files of the look itself, and of the pass before it that some lenses need."""
 UNFINISHED = "unfinished"
 TEXTS = "texts"
-"""Which texts are in the states (`TextSet`)."""
+"""The file that names the texts in the states (`TextSet`)."""
 
 
 class Keeper:
@@ -44,7 +44,7 @@ class Keeper:
         self.folder, self.ranks, self.fingerprint, self.name = folder, ranks, fingerprint, name
         self.file: Path = self._file(ranks.rank)
         self.taken: list[Path] = []
-        """Files of processes that are no more, whose states are in ours from now on."""
+        """Files of processes that have ended, whose states this process has taken over."""
         self.last: float = time.monotonic()
 
     def _file(self, number: int) -> Path:
@@ -174,5 +174,5 @@ def refuse_unlike(lenses: Sequence[Lens], tensors: Mapping[str, Tensor]) -> None
 
 
 def _hash(tensors: dict[str, Any], counts: Json) -> str:
-    """Finds a flipped bit, which would become a wrong number at the end."""
+    """A checksum that reveals a flipped bit, which would become a wrong number."""
     return f"{sorted(counts.items())} {tensors_hash(tensors)}"

@@ -48,16 +48,16 @@ _DIFFERENCES = {
 
 @dataclass(frozen=True)
 class LensRecipe:
-    """How a lens is made again where shards are merged, and how it is known to be the same."""
+    """How `merge` makes a lens again, and what shows that it is the same lens."""
 
     name: str
     options: Json | None
-    """None if they cannot be written as JSON: whoever merges passes the lens."""
+    """None if they cannot be written as JSON; then the caller of `merge` must pass the lens."""
     description: str
 
     @staticmethod
     def of(lens: Lens) -> "LensRecipe":
-        """The recipe of a lens that is bound and has seen nothing."""
+        """The recipe of a bound lens without numbers."""
         try:
             options = json.loads(json.dumps(dict(lens.made_with)))
         except (TypeError, ValueError):
@@ -71,11 +71,11 @@ class Look:
 
     library: str
     packages: Mapping[str, str]
-    """Versions of what its numbers depend on beside Lorgnette."""
+    """Versions of the libraries that the numbers depend on."""
     weights: str
     dtype: str
     corpus: str | None
-    """What the texts are known by; of a corpus in parts, which they are: what is in them is in `Shard.parts`."""
+    """What identifies the texts; for a corpus in parts, their names (`Shard.parts` has their fingerprints)."""
     truncate: bool
     labels: Json | None
     keep: str | None
@@ -85,7 +85,7 @@ class Look:
     whole: bool
     """Whether the last of the lenses measures the whole model (`WholeModel`)."""
     left_out: Json | None = None
-    """If all lenses were asked for, why some could not look."""
+    """If all lenses were requested, why some did not apply."""
     needed: tuple[LensRecipe, ...] = ()
     """In a round before the last: the lenses whose results the next round needs before it looks, and whose states these
     are."""
@@ -103,7 +103,7 @@ class Look:
         seed: int | None,
         left_out: Json | None,
     ) -> "Look":
-        """Describe a look before it begins: the lenses are bound and have seen nothing."""
+        """Describe a look before it begins; the lenses are bound and hold no numbers."""
         return Look(
             library=__version__,
             packages=libraries(),
@@ -147,14 +147,14 @@ class Shard:
     share: Share
     counts: Counts
     provenance: Provenance
-    """With notes about model and corpus, but not about the counts."""
+    """Without the notes about counts."""
     paths: tuple[str, ...]
     """How the statistics of rows were computed on a GPU."""
     digest: str
     parts: Mapping[int, str] = field(default_factory=dict)
-    """Of a corpus in parts, files or shards of a data set: the fingerprints of those that it has read."""
+    """For a corpus in parts (files, shards of a data set), the fingerprints of the parts that this shard has read."""
     examples: tuple[Json, ...] = ()
-    """Short texts of it that a page may show."""
+    """Short texts of this shard, which a page may show."""
     first: str | None = None
     """The folder with the results of the round before, if there was one."""
     states: Mapping[str, Tensor] | None = field(default=None, repr=False)
@@ -286,7 +286,7 @@ def round_before(
 
 
 def joined_corpus(shards: Sequence[Shard]) -> str | None:
-    """What the texts of all shards are known by."""
+    """What identifies the texts of all shards."""
     parts: dict[int, tuple[str, Shard]] = {}
     for shard in shards:
         for place, fingerprint in shard.parts.items():

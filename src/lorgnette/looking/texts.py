@@ -19,18 +19,18 @@ from lorgnette.texts.labels import matched
 from lorgnette.texts.sides import Encoded
 
 HELD = 4096
-"""Texts that stay in memory; a larger corpus streams, and what lies beyond is tokenised again when it is read again."""
+"""At most so many texts stay in memory. A larger corpus streams; its other texts are tokenised at each reading."""
 WINDOW = 4096
-"""Texts that are sorted by length together, at most; memory holds one window, not the corpus."""
+"""At most so many texts are sorted by length together: memory holds one window, not the corpus."""
 FIRST = {"cpu": 256, "cuda": 64}
 """Texts of the first window. On a GPU windows grow slowly, so that it soon has something to do, and does not run out of
 it while the texts of the next window are cut into tokens."""
 
 _FIRST_PARTS = 4
-"""Parts of a corpus that are opened to choose a few of its texts."""
+"""How many parts of a corpus are opened to choose a few of its texts."""
 
 TOGETHER = 64
-"""Texts that are handed to the tokenizer in one call."""
+"""How many texts the tokenizer gets in one call."""
 
 Texts = Corpus | Iterable[object] | Mapping[str, object] | str
 """Whatever `lo.corpus` takes: a corpus, a name, a data set, a table, texts."""
@@ -64,7 +64,7 @@ class Share:
         return f"{self.number}/{self.of}"
 
     def numbers(self, texts: int) -> range:
-        """The numbers of the share's texts, of a corpus with this many."""
+        """The numbers of the texts in this share of a corpus of this size."""
         return range(self.number, texts + 1, self.of)
 
     def within(self, place: int, parts: int) -> "Share | None":
@@ -79,7 +79,7 @@ class Share:
         return Share(ahead // common * pow(parts // common, -1, of) % of + 1, of)
 
     def turns(self) -> Iterator[bool]:
-        """For each text of the corpus, whether it belongs to it; without end."""
+        """For each text of the corpus, whether it belongs to this share; an endless iterator."""
         return chain(repeat(False, self.number - 1), cycle(chain([True], repeat(False, self.of - 1))))
 
     def split(self, number: int, of: int) -> "Share":
@@ -100,16 +100,16 @@ class TokenizedTexts:
         self.subject, self.corpus, self.truncate, self.keep = subject, texts_of(corpus), truncate, keep
         self.share: Share | None = share
         self.words: bool = False
-        """Whether somebody will want to know their words: found as they are cut into tokens."""
+        """Whether a lens needs words, which are then found while the texts are tokenised."""
         self.own: int | None = None
-        """How many texts the share has, or what of it was asked for last; known once they were read to their end."""
+        """The number of texts in the share, or in the part last requested; known after a reading to the end."""
         self.size: int | None = None
-        """How many texts went by on the way, those of others too; None if the corpus has parts."""
+        """The number of texts read so far, those of other shares included; None if the corpus has parts."""
         self._held: dict[int, Encoded] = {}
         self._complete: Share | None = None  # all of it is held
         self._read = hashlib.sha256()
         self.classes: int | None = None
-        """How many classes labels may name; None as long as nobody reads them."""
+        """The number of classes of the subject; None while no lens uses labels."""
 
     def match_labels(self, renamed: Mapping[str, str] | None = None) -> None:
         """Labels by name: from here on they count in the subject's classes; what does not match is a `UserError`."""
@@ -131,7 +131,7 @@ class TokenizedTexts:
 
     @property
     def parts(self) -> Sequence[Corpus | Iterable[Example | str]]:
-        """What the corpus is read from, each by itself; the corpus if it cannot be divided."""
+        """The parts that the corpus is read from, one at a time; the corpus itself if it has none."""
         return self.corpus.parts if isinstance(self.corpus, Corpus) else (self.corpus,)
 
     @property
@@ -157,7 +157,7 @@ class TokenizedTexts:
 
     @property
     def listing(self) -> str | None:
-        """What all shards of a corpus know of it: its fingerprint, or, of a corpus in parts, which they are."""
+        """What identifies the corpus in every shard: its fingerprint, or the names of its parts."""
         if not self.known_in_parts:
             return self.fingerprint
         assert isinstance(self.corpus, Corpus)
@@ -181,11 +181,11 @@ class TokenizedTexts:
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def distance(self, part: Share = ALL_TEXTS) -> int:
-        """Between the numbers of two texts that follow each other in a part of the corpus."""
+        """The difference between the numbers of two successive texts in a part of the corpus."""
         return lcm(len(self.parts), (self.share or ALL_TEXTS).split(part.number, part.of).of)
 
     def _within(self, share: Share) -> Iterator[tuple[Share | None, Corpus | Iterable[Example | str]]]:
-        """Each part, and the share of it."""
+        """Each part of the corpus, with the share of it."""
         return ((share.within(place, len(self.parts)), part) for place, part in enumerate(self.parts))
 
     def __iter__(self) -> Iterator[Encoded]:
@@ -234,7 +234,7 @@ class TokenizedTexts:
         return self.subject.encoder.encode_all([example], truncate=self.truncate)[0] if held is None else held
 
     def _in_order(self) -> list[tuple[int, Encoded]]:
-        """The texts that are held, part by part."""
+        """The texts in memory, part by part."""
         parts = len(self.parts)
         return sorted(self._held.items(), key=lambda item: ((item[0] - 1) % parts, item[0]))
 
@@ -313,7 +313,7 @@ def short_hash(about: Sequence[object]) -> str:
 
 @dataclass
 class Counts:
-    """What went through: texts, tokens, batches; texts cut by the user's wish, without a token, without translation."""
+    """Counts of texts, tokens and batches, and of texts that were truncated, had no token, or had no translation."""
 
     texts: int = 0
     tokens: int = 0
@@ -324,7 +324,7 @@ class Counts:
     skipped: int = 0
     """Items of the corpus that are no texts, once the pass is over."""
     first_skipped: list[tuple[int, str]] = field(default_factory=list)
-    """The first of them: the place of their part in the corpus, and their id."""
+    """The first of them: the place of the part in the corpus, and the id."""
 
     def add(self, batch: Sequence[Encoded]) -> None:
         """Count the texts of a batch, or texts without a token."""
@@ -362,7 +362,7 @@ _NUMBERS = [each.name for each in fields(Counts) if each.name != "first_skipped"
 
 @dataclass
 class Analysed:
-    """What the states of the lenses hold: which texts, and how many they are."""
+    """Which texts the states of the lenses hold, and their counts."""
 
     numbers: TextSet = field(default_factory=TextSet)
     counts: Counts = field(default_factory=Counts)

@@ -110,7 +110,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def run_as(layer: nn.Module, function: Callable[..., Any]) -> Callable[[], None]:
-    """Let a module run this function in place of its own; the function returned undoes it."""
+    """Replace the forward of a module by this function; the returned function restores it."""
     before = vars(layer).get("forward")
     layer.forward = function
 
@@ -123,7 +123,7 @@ def run_as(layer: nn.Module, function: Callable[..., Any]) -> Callable[[], None]
 
 
 class _Meanwhile(str):
-    """Another name in a config, which a copy of the config does not take along: it has what was there before."""
+    """Set a name in a config; a copy of the config has the value from before."""
 
     before: object
 

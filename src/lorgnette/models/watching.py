@@ -41,7 +41,7 @@ class _Watch:
         self.passes = self.elsewhere = 0
         self.residual: Tensor | None = None
         self.gates: dict[int, Tensor] = {}
-        """What gates are made of, by the module that it was kept at, until the call that they belong to."""
+        """The inputs of gates, by the module at which they were kept, until the call that needs them."""
         self.wants_residual = any(tap.wants_residual for tap in taps)
 
     def contains(self, module: nn.Module) -> bool:
@@ -109,7 +109,7 @@ class _Watch:
             self.gates[id(module)] = arguments[0] if arguments else keywords["hidden_states"]
 
     def arrive(self, module: nn.Module) -> Arrival:
-        """Name the site of a call, or refuse: an unexpected call means that the layout is not what runs."""
+        """Name the site of a call; an unexpected call is refused, because then the model does not run as recorded."""
         if self.running is None and not self.anatomy.sees and sees_beside(self.model):
             raise CaptureError(
                 f"{type(module).__name__} of {type(self.model).__name__} sees pictures or sounds, and only its texts "
@@ -140,7 +140,7 @@ class _Watch:
 
 
 def sees_beside(model: nn.Module) -> bool:
-    """Whether it takes something beside texts."""
+    """Whether the model takes more than texts."""
     return getattr(model, "input_modalities", "text") not in ("text", ("text",), ["text"])
 
 
@@ -183,7 +183,7 @@ def _nothing(*_: object) -> None:
 
 
 def _gate(attention: AttentionSite, kept: Tensor) -> Tensor:
-    """The gate of one call, from what its map gave, or is yet to be given."""
+    """The gate of one call, from the output of its map, or from the input that the map has not yet been given."""
     gate = attention.gate
     assert gate is not None
     output = kept if gate.first else gate.module.forward(kept)
