@@ -84,7 +84,7 @@ class CentredCall(Call):
     def kernels(self, wanted: Wanted) -> ModuleType | None:
         return None
 
-    def with_constant(self, parts: Projections) -> Projections:
-        """The projections with what the constants add to every output, Σ_h c^h W_O^h, counted with b_O."""
+    def output_bias(self, parts: Projections) -> Float[Tensor, " model"]:
+        """b_O and what the constants add to every output, Σ_h c^h W_O^h."""
         moved = torch.einsum("hd,hdm->m", self.constant.to(parts.output), parts.output)
-        return parts.with_bias(moved if parts.output_bias is None else parts.output_bias + moved)
+        return moved if parts.output_bias is None else parts.output_bias + moved

@@ -1,6 +1,6 @@
 """What the `norms` lens needs from a site before it reads any text: the output projection and the next norm."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -97,13 +97,6 @@ class Projections:
     def _products_halves(self, output: Float[Tensor, "head dim model"]) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             return _halves(output_products(output).flatten(1))
-
-    def with_bias(self, bias: Float[Tensor, " model"]) -> "Projections":
-        """The same maps with another b_O; both share what was computed from W_O."""
-        other = replace(self, output_bias=bias)
-        for name in ("output", "products", "normed_products"):
-            vars(other)[name] = getattr(self, name)
-        return other
 
     def project(self, context: Float[Tensor, "batch head token dim"]) -> Float[Tensor, "batch token model"]:
         """Σ_h y^h W_O^h, without b_O."""

@@ -57,8 +57,9 @@ class LayerNorms:
         self.call, self.site = call, call.site
         self.parts = projections[self.site]
         self.centred: bool = isinstance(call, CentredCall)
-        if isinstance(call, CentredCall):
-            self.parts = call.with_constant(self.parts)
+        self.output_bias: Tensor | None = (
+            call.output_bias(self.parts) if isinstance(call, CentredCall) else self.parts.output_bias
+        )
         self.order: str = projections.sites[self.site].order
         self.wide: torch.dtype = self.parts.wide
         gate = projections.gate_of(call)
@@ -113,7 +114,7 @@ class LayerNorms:
         return self._scale
 
     def _whole(self, total: Tensor, x: Tensor) -> Tensor:
-        bias = self.parts.output_bias
+        bias = self.output_bias
         return total + x if bias is None else total + x + bias
 
     def _inverse_deviation(self, whole: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ class FusedLayerNorms(LayerNorms):
         total = kernels.projected(call.context, parts)
         own = kernels.own_projected(self.own_weight, call.grouped_value, parts)
         residual = call.residual if self.added else None
-        norms = kernels.own_norms(total, own, residual, parts.output_bias, parts.norm if self.normed else None)
+        norms = kernels.own_norms(total, own, residual, self.output_bias, parts.norm if self.normed else None)
         norms[1::4].masked_fill_(call.visible_keys[:, 0] <= 1, 0.0)  # who sees one token alone gets nothing else
         self.own_norm, self.others_norm, self.own_res_norm, self._size = norms[:4]
         self.own_ln_norm, self.others_ln_norm, self._scale, self._own_behind = norms[4:]
