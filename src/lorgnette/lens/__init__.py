@@ -69,7 +69,7 @@ _CLASSES = {value.partition(":")[2]: name for name, value in OURS.items()}
 
 
 def names() -> tuple[str, ...]:
-    """Every lens that can be asked for."""
+    """The names of all lenses."""
     return tuple(sorted(registered()))
 
 

@@ -157,7 +157,7 @@ class Lens(torchmetrics.Metric, metaclass=CheckedOptions):
         return self._model.subject
 
     def measured(self, call: Call, batch: Batch) -> list[Measured]:
-        """The statistics that `wants` asked for; computed now, if nobody has asked for them together."""
+        """The statistics that `wants` requested; computed now, unless those of all lenses were computed together."""
         if not call.has_answers(id(self)):
             call.ask({id(self): self.wants(call, batch)})
         return call.answers(id(self))

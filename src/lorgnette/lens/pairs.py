@@ -279,9 +279,9 @@ def extreme_q(
         error = np.sqrt(spread if corrected else texts / (texts - 1) * spread)
         family.append([each[above] for each in (np.where(np.abs(apart) > rounding, apart, 0.0), error, texts)])
     one, other = np.minimum(best, (others := np.delete(np.arange(size), best))), np.maximum(best, others)
-    asked = one * (2 * size - one - 1) // 2 + other - one - 1  # the places of these pairs, which go row by row
+    chosen = one * (2 * size - one - 1) // 2 + other - one - 1  # the places of these pairs, which go row by row
     apart, error, texts = map(np.concatenate, zip(*family, strict=True))
-    out[np.delete(places, best)] = false_discovery_among(Estimate(apart, error, texts), asked)
+    out[np.delete(places, best)] = false_discovery_among(Estimate(apart, error, texts), chosen)
     return out
 
 

@@ -72,7 +72,7 @@ class PathsQuestion(ShownText):
 
 
 class SourcesQuestion(Strict):
-    """A prompt whose lines are compared: the last line asks."""
+    """A prompt whose lines are compared; the last line is the question."""
 
     model: str = Field(description="One of the models that the page was started with.")
     text: Text = Field(description="The prompt: a source on each line, and the question on the last.")

@@ -212,7 +212,7 @@ def tested_together(data: xr.Dataset, names: Sequence[str]) -> dict[str, xr.Data
     return out
 
 
-def false_discovery_among(family: Estimate, asked: Integer[np.ndarray, " asked"]) -> Float[np.ndarray, " asked"]:
+def false_discovery_among(family: Estimate, chosen: Integer[np.ndarray, " chosen"]) -> Float[np.ndarray, " chosen"]:
     """`false_discovery` of some of a family of tests, without the p of most others if the family is large.
 
         q_k = min over j ≥ k of p_j m / j,    where p_1 ≤ p_2 ≤ … ≤ p_m
@@ -223,18 +223,18 @@ def false_discovery_among(family: Estimate, asked: Integer[np.ndarray, " asked"]
     value, error, count = (np.asarray(each, dtype=float) for each in (family.value, family.se, family.count))
     certain = error <= _ROUNDING * np.abs(value)
     if value.size < _LARGE or not count.min() == count.max() > 1 or (certain & (value != 0)).any():
-        return np.asarray(false_discovery(family.p))[asked]
+        return np.asarray(false_discovery(family.p))[chosen]
     from scipy.stats import t
 
     degrees, sizes = count.max() - 1, np.abs(value) / np.where(certain, 1.0, error)
     largest_first = np.sort(-sizes)
-    place = np.searchsorted(largest_first, -sizes[asked])
+    place = np.searchsorted(largest_first, -sizes[chosen])
     return _false_discovery_at(place, len(sizes), lambda places: 2 * t.cdf(largest_first[places], degrees))
 
 
 def _false_discovery_at(
-    place: Integer[np.ndarray, " asked"], tests: int, p_at: Callable[[np.ndarray], np.ndarray]
-) -> Float[np.ndarray, " asked"]:
+    place: Integer[np.ndarray, " chosen"], tests: int, p_at: Callable[[np.ndarray], np.ndarray]
+) -> Float[np.ndarray, " chosen"]:
     """The adjusted p of these places among so many, in order."""
     known = np.unique(np.concatenate([np.arange(0, tests, _APART), place, [tests - 1]]))
     p, places = p_at(known), np.sort(place)

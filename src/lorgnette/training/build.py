@@ -254,10 +254,10 @@ def vectors_path(source: str, settings: TrainingSettings) -> Path:
 
 
 def longest_input(
-    asked: int | None, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, name: str
+    requested: int | None, config: PretrainedConfig, tokenizer: PreTrainedTokenizerBase, name: str
 ) -> int | None:
     """The length that texts are cut to: `max_length`, or else the model's limit, or else `MAX_LENGTH`."""
     limit = longest_text(config, tokenizer)
-    if asked is not None and limit is not None and asked > limit:
-        raise UserError(f"max_length {asked} is more than {name!r} takes, which is {limit} tokens.")
-    return asked if asked is not None else MAX_LENGTH if limit is None else limit
+    if requested is not None and limit is not None and requested > limit:
+        raise UserError(f"max_length {requested} is more than {name!r} takes, which is {limit} tokens.")
+    return requested if requested is not None else MAX_LENGTH if limit is None else limit

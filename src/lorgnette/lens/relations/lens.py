@@ -235,7 +235,7 @@ def best_heads(result: Result, *, least: int = 10) -> "pd.DataFrame":
     Columns: relation, way, stack, layer, head, development, accuracy (held out) with low and high (95 %), se and texts,
     pairs (held out), offset and baseline (chosen and tested in the same way) with baseline_low, baseline_high and
     baseline_se, and gain_se, the paired error of accuracy − baseline. Relations with fewer than `least` pairs in either
-    part are left out. `offset` is from the word that asks to the one it should find.
+    part are left out. `offset` is from the query's word to the word that it should find.
     """
     import pandas as pd
 

@@ -75,7 +75,7 @@ class PairMasses:
     def by_others(
         self, received: Float[Tensor, "batch head key"], query_counts: Int[Tensor, "batch key"]
     ) -> Float[Tensor, "batch head query"]:
-        """The same sums with the weight that queries in no such pair give to each key: whoever asks gives it."""
+        """The same sums, if each query gave a key the mean weight of the queries that form no such pair with it."""
         by_pairs, count = self.by_key.transpose(1, 2), self.pairs.sum(1)
         shares = by_others(received, by_pairs, query_counts, count)
         return shares.to(by_pairs.dtype) @ self.pairs.mT.to(by_pairs.dtype)
@@ -90,8 +90,8 @@ def by_others(
     """C_j = (R_j − M_j) / (V_j − N_j): what a key gets from a query that is no pair with it, of those that see it.
 
     R_j is what all words give to key j, M_j what those that are a pair with it give, V_j and N_j count them. It is the
-    control of Σ α_ij over pairs with the pairs permuted: a head that reads key j whoever asks has the same number here
-    as there. Where only pairs see a key there is nothing to compare with, and C_j is their own mean.
+    control of Σ α_ij over pairs with the pairs permuted: a head in which all queries attend to key j alike has the same
+    number here as there. Where only pairs see a key there is nothing to compare with, and C_j is their own mean.
     """
     others = (query_counts - pairs)[:, None]
     own = by_pairs / pairs.clamp(min=1)[:, None]

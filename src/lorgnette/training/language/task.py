@@ -34,8 +34,8 @@ class LanguageModel(PretrainedBuilder):
         self.labels, self.overrides, self.name = (), dict(settings.overrides), settings.model
         self.checkpoint = opened(settings)
         self.config, self.tokenizer = self.checkpoint.config(), self.checkpoint.tokenizer()
-        asked = settings.max_length or min(LONGEST, longest_text(self.config, self.tokenizer) or LONGEST)
-        self.max_length = longest_input(asked, self.config, self.tokenizer, self.name)
+        requested = settings.max_length or min(LONGEST, longest_text(self.config, self.tokenizer) or LONGEST)
+        self.max_length = longest_input(requested, self.config, self.tokenizer, self.name)
 
     def model(self) -> PreTrainedModel:
         return self.weights_in(transformers.AutoModelForCausalLM)

@@ -42,9 +42,9 @@ def bleu_without(
     sources, references = [e.text for e in texts], [str(e.target) for e in texts]
     whole = bleu(_translated(subject, sources, beams), references)
     every = {s.site: tuple(range(s.heads)) for s in subject.anatomy.sites}
-    asked = every if heads is None else heads_at(subject, heads)
+    chosen = every if heads is None else heads_at(subject, heads)
     cells = _empty(subject)
-    for name in head_names(subject, asked):
+    for name in head_names(subject, chosen):
         knockout = Knockout.of(subject, [name], means)
         with subject.tapped(knockout):
             drop = difference(bleu(_translated(subject, sources, beams), references), whole, draws=draws, seed=seed)
