@@ -1,6 +1,7 @@
 """From examples to token ids: what the model will see, and which word each piece belongs to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING
@@ -44,9 +45,18 @@ class Encoder:
         self.kinds: TokenKinds = TokenKinds(tokenizer, config, self.padding + 1, translates=self.translates)
 
     def encode(self, example: Example, *, truncate: bool = False) -> Encoded:
-        refuse_half_characters(example)
-        with outside(f"The text {example.id!r} cannot be cut into tokens", "Correct it, or leave it out."):
+        with _cutting(example):
             return self._encode(example, truncate)
+
+    def source(self, example: Example, *, truncate: bool = False) -> Side:
+        """The text of an example alone, without its translation."""
+        with _cutting(example):
+            return self._source(example, truncate)
+
+    def reference(self, example: Example, *, truncate: bool = False) -> Side:
+        """The translation of an example, which it must have, as a decoder learns to say it: with its end."""
+        with _cutting(example):
+            return self._fit(example, self._translation(example.target or ""), truncate)
 
     def encode_all(self, examples: Sequence[Example], *, truncate: bool = False, words: bool = False) -> list[Encoded]:
         """Many examples: what a fast tokenizer can cut together goes to it in one call, which uses its own threads.
@@ -138,18 +148,13 @@ class Encoder:
                 "give the processor of a model that takes pictures, lo.Subject(model, processor)."
             )
         example = written(example, self.tokenizer)
-        source = self.source(example, truncate=truncate)
+        source = self._source(example, truncate)
         if not self.translates:
             return Encoded(example, source)
         return Encoded(example, source, self._target(example, truncate))
 
-    def source(self, example: Example, *, truncate: bool = False) -> Side:
-        """The text of an example alone, without its translation."""
+    def _source(self, example: Example, truncate: bool) -> Side:
         return self._fit(example, self._side(Sequences.of(example), example.parts), truncate)
-
-    def reference(self, example: Example, *, truncate: bool = False) -> Side:
-        """The translation of an example, which it must have, as a decoder learns to say it: with its end."""
-        return self._fit(example, self._translation(example.target or ""), truncate)
 
     def _side(self, text: Sequences, spans: tuple[Span, ...] = ()) -> Side:
         if not self.tokenizer.is_fast:
@@ -377,6 +382,14 @@ class Encoder:
 def _templated(spans: tuple[Span, ...]) -> bool:
     """Whether a chat template wrote a part of the text."""
     return any(span.name == TEMPLATE for span in spans)
+
+
+@contextmanager
+def _cutting(example: Example) -> Iterator[None]:
+    """Refuse text that is none; what the tokenizer raises on other text becomes one line."""
+    refuse_half_characters(example)
+    with outside(f"The text {example.id!r} cannot be cut into tokens", "Correct it, or leave it out."):
+        yield
 
 
 def refuse_half_characters(example: Example) -> None:
