@@ -149,6 +149,7 @@ class Encoder:
             )
         example = written(example, self.tokenizer)
         source = self._source(example, truncate)
+        _ = source.text.map  # now: later another thread may be cutting, and a tokenizer that translates has two modes
         if not self.translates:
             return Encoded(example, source)
         return Encoded(example, source, self._target(example, truncate))
@@ -214,8 +215,8 @@ class Encoder:
         """A text as a tokenizer without offsets cut it, with its words: given, or those between white space.
 
         `which` is the argument of the tokenizer (Marian cuts `text_target` with other pieces than `text`). Words that
-        are not given are found when somebody asks for them. Only for given words that cannot be found does the model
-        read the words cut one by one.
+        are not given are found when they are needed: training needs none. Only for given words that cannot be found
+        does the model read the words cut one by one.
         """
         before, behind = self._added
         special = [not before <= place < len(ids) - behind for place in range(len(ids))]
