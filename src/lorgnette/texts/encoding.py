@@ -133,9 +133,7 @@ class Encoder:
         return word_maps(self._cut(texts, offsets=True), texts)
 
     def _with_words(self, sides: Sequence[Side]) -> Sequence[Side]:
-        """Make the word maps of several sides, in one call of the tokenizer; without offsets, each finds its own."""
-        if not self.tokenizer.is_fast:
-            return sides
+        """Make the word maps of several sides, in one call of the tokenizer."""
         waiting = [side.text for side in sides if side.text.found is None]
         for text, found in zip(waiting, self._word_maps([text.sequences for text in waiting]), strict=True):
             text.found = found
