@@ -37,18 +37,23 @@ from lorgnette.subject.changes import refuse_unnamed
 from lorgnette.texts.sides import Encoded
 
 
-class LookOptions(TypedDict, total=False):
-    """The options of `look` that do not decide what it returns."""
+class StepOptions(TypedDict, total=False):
+    """The options of `look` that `look_by_step` hands on as they are."""
 
     batch_tokens: int
+    progress: bool
+    labels: Mapping[str, str] | None
+    seed: int | None
+    command: str | None
+
+
+class LookOptions(StepOptions, total=False):
+    """The options of `look` that do not decide what it returns."""
+
     truncate: bool
     out: str | os.PathLike[str] | None
     resume: bool
-    progress: bool
-    labels: Mapping[str, str] | None
     keep: str | None
-    seed: int | None
-    command: str | None
 
 
 @overload

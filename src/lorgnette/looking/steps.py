@@ -13,7 +13,7 @@ from lorgnette import axes
 from lorgnette.errors import UserError
 from lorgnette.files import hidden
 from lorgnette.lens.base import Lens
-from lorgnette.looking.look import LookOptions, look
+from lorgnette.looking.look import StepOptions, look
 from lorgnette.looking.texts import Texts, TokenizedTexts
 from lorgnette.results import Result, Results
 from lorgnette.subject import Subject
@@ -46,7 +46,7 @@ def look_by_step(
     out: Path | None = None,
     resume: bool = False,
     truncate: bool = False,
-    **options: Unpack[LookOptions],
+    **options: Unpack[StepOptions],
 ) -> Results:
     """Look at each checkpoint with lenses of its own; every number has a step axis in front.
 
