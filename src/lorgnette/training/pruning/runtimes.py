@@ -16,6 +16,8 @@ from lorgnette.training.pruning.removal import plain_copy
 from lorgnette.types import Json, PreTrainedModel
 
 BATCHES = (1, 32)
+PASSES = 3
+"""The fewest pairs of passes that are timed, however long they take."""
 
 
 def runtimes(
@@ -82,7 +84,7 @@ def _rows(tensor: Tensor, count: int) -> Tensor:
 def _timed(runtime: str, given: Mapping[str, Tensor], passes: Sequence[Callable[[], object]]) -> Json:
     times: list[list[float]] = []
     until = time.perf_counter() + speed.SECONDS / 2
-    while len(times) < 4 or time.perf_counter() < until:
+    while len(times) <= PASSES or time.perf_counter() < until:
         times.append([_seconds(each) for each in passes])
     pairs = np.array(times[1:])
     low, middle, high = np.quantile(pairs[:, 0] / pairs[:, 1], [0.25, 0.5, 0.75]).tolist()
