@@ -106,7 +106,9 @@ def sensed(kind: str) -> Verified:
     if failed:
         return Verified(kind, "refused", why=f"check: {failed[0].name}: {_reason(failed[0].detail)}")
     lacks = _lacks(subject.anatomy.sites)
-    return Verified(kind, "exact", "run", lacks, stacks=tuple(dict.fromkeys(site.name for site in subject.sites)))
+    known = "run" if record_of(model.config) is None else "record"
+    prunes = model.config.model_type in head_prunable_types()
+    return Verified(kind, "exact", known, lacks, prunes, stacks=tuple(dict.fromkeys(s.name for s in subject.sites)))
 
 
 def packed(kind: str) -> Verified:

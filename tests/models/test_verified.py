@@ -61,8 +61,8 @@ def test_at_least_twelve_models_of_pictures_are_exact():
 def test_every_record_is_in_the_table_and_exact():
     exact = {row.model_type for row in table()[1] if row.outcome == "exact"}
     exact |= {row.model_type for row in pictures() if row.outcome == "exact"}
-    # WavLM reads sound: tests/bare/test_other_inputs.py proves it; BLIP's towers: tests/models/test_pictures.py
-    not_of_text = {"wavlm", "blip_text_model", "blip_vision_model"}
+    # WavLM reads sound, ViT pictures: tests/bare/test_other_inputs.py proves both; BLIP: tests/models/test_pictures.py
+    not_of_text = {"wavlm", "vit", "blip_text_model", "blip_vision_model"}
     assert set(model_types()) - {"lorgnette-classifier"} - not_of_text <= exact
     assert len(exact) >= 120
 

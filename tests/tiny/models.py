@@ -34,6 +34,18 @@ MARIAN: dict[str, Any] = {
     "forced_eos_token_id": 1,
     "max_position_embeddings": 64,
 }
+T5: dict[str, Any] = {
+    "vocab_size": 97,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 40,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
 FALCON: dict[str, Any] = {**SIZE, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
 
 
@@ -120,20 +132,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "roformer": lambda: hf.RoFormerModel(hf.RoFormerConfig(**BERT, embedding_size=32, pad_token_id=0)),
     "marian": lambda: hf.MarianMTModel(hf.MarianConfig(**MARIAN)),
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**{**MARIAN, "bos_token_id": 2})),
-    "t5": lambda: hf.T5ForConditionalGeneration(
-        hf.T5Config(
-            vocab_size=97,
-            d_model=32,
-            d_kv=8,
-            d_ff=40,
-            num_layers=2,
-            num_decoder_layers=3,
-            num_heads=4,
-            pad_token_id=0,
-            eos_token_id=1,
-            decoder_start_token_id=0,
-        )
-    ),
+    "t5": lambda: hf.T5ForConditionalGeneration(hf.T5Config(**T5)),
     "t5-encoder": lambda: hf.T5EncoderModel(
         hf.T5Config(vocab_size=97, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, pad_token_id=0)
     ),
@@ -156,6 +155,18 @@ COPIES: dict[str, Callable[[], Any]] = {
     "falcon-7b": lambda: hf.FalconForCausalLM(hf.FalconConfig(**FALCON)),
     "rembert": lambda: hf.RemBertModel(hf.RemBertConfig(**BERT, input_embedding_size=16, pad_token_id=0)),
     "megatron-bert": lambda: hf.MegatronBertModel(hf.MegatronBertConfig(**BERT, pad_token_id=0)),
+    "ernie": lambda: hf.ErnieForSequenceClassification(hf.ErnieConfig(**BERT)),
+    "data2vec-text": lambda: hf.Data2VecTextModel(hf.Data2VecTextConfig(**BERT, pad_token_id=0)),
+    "ministral": lambda: hf.MinistralForCausalLM(hf.MinistralConfig(**LLAMA, sliding_window=5)),
+    "ministral3": lambda: hf.Ministral3ForCausalLM(hf.Ministral3Config(**LLAMA)),
+    "helium": lambda: hf.HeliumForCausalLM(hf.HeliumConfig(**LLAMA)),
+    "seed-oss": lambda: hf.SeedOssForCausalLM(hf.SeedOssConfig(**LLAMA)),
+    "ernie4-5": lambda: hf.Ernie4_5ForCausalLM(hf.Ernie4_5Config(**LLAMA)),
+    "smollm3": lambda: hf.SmolLM3ForCausalLM(hf.SmolLM3Config(**LLAMA, no_rope_layer_interval=2)),
+    "granite": lambda: hf.GraniteForCausalLM(hf.GraniteConfig(**LLAMA, residual_multiplier=0.5)),
+    "arcee": lambda: hf.ArceeForCausalLM(hf.ArceeConfig(**LLAMA)),
+    "starcoder2": lambda: hf.Starcoder2ForCausalLM(hf.Starcoder2Config(**LLAMA, sliding_window=None)),
+    "mt5": lambda: hf.MT5ForConditionalGeneration(hf.MT5Config(**T5)),
 }
 """Models that share a record or a stand-in with one above."""
 
@@ -198,7 +209,8 @@ def inputs(model: Any, lengths: tuple[int, ...] = (9, 4, 1), seed: int = 0, pad:
 
 # These families take their softmax in float32 whatever the model's precision (and with windows give NaN in float64).
 FLOAT32_SOFTMAX = {"modernbert", "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3"}
-FLOAT32_SOFTMAX |= {"opt", "gpt-neox", "gpt-neo", "gptj", "bloom"}
+FLOAT32_SOFTMAX |= {"opt", "gpt-neox", "gpt-neo", "gptj", "bloom", "ministral", "ministral3", "helium", "seed-oss"}
+FLOAT32_SOFTMAX |= {"ernie4-5", "smollm3", "granite", "arcee", "starcoder2"}
 
 
 def eager_attentions(model: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """ONNX of pruned models: any batch, any length, the model's logits, without transformers."""
 
+from pathlib import Path
+
 import pytest
 from processes import run
 
@@ -63,3 +65,36 @@ def test_pruned_models_run_in_onnxruntime(family, tmp_path):
     done = run("-c", CODE, family, str(tmp_path / "model.onnx"))
     assert done.stdout.split()[-2:-1] == ["equal"], done.stderr[-3000:]
     assert done.stdout.split()[-1] != "lorgnette"
+
+
+DECODERS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np, onnxruntime, torch
+from tiny import inputs, tiny_model
+from lorgnette.attending import Site
+from lorgnette.training.pruning.export import export_onnx
+from lorgnette.training.pruning.removal import remove_parts
+for family in sys.argv[3:]:
+    model = tiny_model(family)
+    kept = {Site("decoder", "self", 0): [0, 1, 3], Site("decoder", "self", 1): [], Site("decoder", "layer", 2): []}
+    small = remove_parts(model, kept | {Site("decoder", "feed-forward", 0): [1, 2, 5]})
+    path = export_onnx(small, f"{sys.argv[2]}/{family}.onnx", example=inputs(model))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for lengths in ((9, 4, 3), (30, 2)):
+        given = inputs(model, lengths)
+        (found,) = session.run(None, {name: tensor.numpy() for name, tensor in given.items()})
+        with torch.no_grad():
+            expected = small(**given).logits.numpy()
+        real = given["attention_mask"].bool().numpy()
+        assert found.shape == expected.shape
+        assert np.abs(found - expected)[real].max() <= 1e-5 * np.abs(expected[real]).max(), (family, lengths)
+    print(family)
+"""
+
+
+def test_pruned_decoders_run_in_onnxruntime(tmp_path):
+    """One of each way to write a decoder; Llama, which many others share, is above."""
+    families = ["gpt2", "opt", "gpt-neox", "starcoder2"]
+    done = run("-c", DECODERS, str(Path(__file__).parents[1]), str(tmp_path), *families)
+    assert done.stdout.split()[-4:] == families, done.stderr[-3000:]

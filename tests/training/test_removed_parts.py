@@ -9,6 +9,7 @@ import torch
 import transformers as hf
 from test_removal import OWN, generated, logits, made
 from tiny import inputs, subject, tokenizer
+from tiny.models import peaked
 
 import lorgnette as lo
 from lorgnette.attending import Site
@@ -25,7 +26,8 @@ HEADS = (
     "bert-classifier", "roberta", "electra", "albert", "albert-inner", "distilbert", "mpnet", "gpt2", "llama", "qwen3",
     "gemma3", "opt", "gpt-neox", "marian", "bart", "gpt-neo", "gptj", "roformer", "rembert", "megatron-bert",
     "big-bird", "modernbert", "t5", "t5-encoder", "deberta", "deberta-v2", "luke", "bloom", "xlm-roberta", "camembert",
-    "qwen2", "mistral", "gemma", "gemma2", "gpt-oss",
+    "qwen2", "mistral", "gemma", "gemma2", "gpt-oss", "ernie", "data2vec-text", "ministral", "ministral3", "helium",
+    "seed-oss", "ernie4-5", "smollm3", "granite", "arcee", "starcoder2", "mt5",
 )  # fmt: skip
 OWN_UNITS = ("own residual",)
 SINGLE = ("gemma2",)
@@ -41,9 +43,10 @@ PRECISIONS = [
 def test_no_prunable_family_is_missing_here():
     """Whoever writes a record that says what can go adds a tiny model to these lists."""
     kinds = {name: made(name).config.model_type for name in (*HEADS, *WHOLE, *OWN_UNITS)}
-    assert set(prunable_types()) == set(kinds.values())
+    assert set(prunable_types("texts")) == set(kinds.values())
+    assert set(prunable_types()) - set(kinds.values()) == {"vit"}, "which has a test of its own"
     of_heads = {kinds[name] for name in (*HEADS, *OWN_UNITS)}
-    assert set(head_prunable_types()) == of_heads
+    assert set(head_prunable_types()) == of_heads | {"vit"}
 
 
 @contextmanager
@@ -189,6 +192,39 @@ def test_other_families_have_a_cache_for_every_layer(family):
     assert not cache_is_short(made(family))
 
 
+def test_a_model_of_pictures_loses_heads_units_and_layers(tmp_path):
+    """Whole, pruned, opened again and as an ordinary checkpoint of equal sizes: the same labels for pictures."""
+    torch.manual_seed(0)
+    config = hf.ViTConfig(
+        hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40, image_size=12, patch_size=4,
+        num_labels=3,
+    )  # fmt: skip
+    model = peaked(hf.ViTForImageClassification(config).eval()).double()
+    batch = {"pixel_values": torch.randn(2, 3, 12, 12, dtype=torch.float64)}
+    last = Site("encoder", LAYER, 2)
+    for equal in (True, False):
+        kept = {Site("encoder", "self", n): [n, 2 + n] if equal or n else [] for n in (0, 1)}
+        kept |= {Site("encoder", UNITS, n): range(n, 40, 2 if equal else 2 + n) for n in (0, 1)} | {last: []}
+        zero = HeadGates({site: (0, 1, 2, 3) for site in kept if site.kind == "self"}).double().eval()
+        with torch.no_grad():
+            for site, place in zero.place.items():
+                zero.log_alpha[place] = torch.tensor([5.0 if n in kept[site] else -5.0 for n in range(4)])
+        with at_zero(model, kept):
+            expected = logits(model, batch, zero)
+        assert (logits(model, batch) - expected).abs().max() > 0.01
+        small = remove_parts(model, kept)
+        torch.testing.assert_close(logits(small, batch), expected, rtol=0, atol=1e-10)
+        small.save_pretrained(tmp_path / f"pruned-{equal}")
+        opened = hf.AutoModelForImageClassification.from_pretrained(tmp_path / f"pruned-{equal}", dtype=torch.float64)
+        assert type(opened) is type(small)
+        torch.testing.assert_close(logits(opened, batch), expected, rtol=0, atol=1e-10)
+        stock = stock_model(small)
+        assert (stock.num_parameters() == small.num_parameters()) == equal
+        stock.save_pretrained(tmp_path / f"stock-{equal}")
+        plain = hf.ViTForImageClassification.from_pretrained(tmp_path / f"stock-{equal}", dtype=torch.float64)
+        torch.testing.assert_close(logits(plain, batch), expected, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("family", ["bert-classifier", "llama", "marian", "t5", "gpt2"])
 def test_equal_sizes_need_no_zeros(family):
     """Then the ordinary checkpoint is as small as the pruned one."""
@@ -198,7 +234,10 @@ def test_equal_sizes_need_no_zeros(family):
     assert stock_model(small).num_parameters() == small.num_parameters() < model.num_parameters()
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "gpt-oss"])
+@pytest.mark.parametrize("family", [
+    "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "gpt-oss", "ministral", "ministral3", "seed-oss",
+    "ernie4-5", "smollm3", "granite", "arcee", "starcoder2",
+])  # fmt: skip
 def test_equal_heads_need_no_zeros_where_the_config_has_their_size(family, tmp_path):
     """Whole groups, another one in each layer, and a layer less: an ordinary checkpoint that is as small."""
     model = made(family, torch.float32)

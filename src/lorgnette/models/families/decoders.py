@@ -36,10 +36,61 @@ _GROUPED = Cut(("q_proj",), "o_proj", (), grouped=("k_proj", "v_proj"))
 
 LLAMA = Family(
     "llama",
-    ("llama", "qwen2", "qwen3", "mistral", "gemma"),
+    ("llama", "qwen2", "qwen3", "mistral", "gemma", "ministral", "ministral3", "seed_oss", "ernie4_5"),
     (Stack("decoder", "", "layers", (_LLAMA,), feed_forward=_GLU),),
     cut=_GROUPED,
     head_size="head_dim",
+)
+
+
+# The output projection is as wide as the states, whatever the size of a head: the config cannot say fewer heads.
+HELIUM = replace(LLAMA, name="helium", model_types=("helium",), head_size=None)
+
+
+def _no_rope_layers(config: PretrainedConfig, numbers: Sequence[int]) -> Mapping[str, object]:
+    """Every fourth layer has no positions, and the config lists which."""
+    return {"no_rope_layers": [config.no_rope_layers[number] for number in numbers]}
+
+
+SMOLLM3 = replace(
+    LLAMA, name="smollm3", model_types=("smollm3",), stacks=(replace(LLAMA.stacks[0], left=_no_rope_layers),)
+)
+
+
+def _granite_order(layer: nn.Module) -> str:
+    """What attention gives is scaled before it is added; only by 1 is the sum what a record can say."""
+    return "pre" if layer.residual_multiplier == 1 else "none"
+
+
+GRANITE = replace(
+    LLAMA,
+    name="granite",
+    model_types=("granite",),
+    stacks=(replace(LLAMA.stacks[0], attentions=(replace(_LLAMA, order=_granite_order),)),),
+)
+
+ARCEE = replace(
+    LLAMA,
+    name="arcee",
+    model_types=("arcee",),
+    stacks=(
+        replace(
+            LLAMA.stacks[0],
+            feed_forward=FeedForwardLayout(("mlp.up_proj",), "mlp.down_proj", "intermediate_size"),
+        ),
+    ),
+)
+
+STARCODER2 = replace(
+    LLAMA,
+    name="starcoder2",
+    model_types=("starcoder2",),
+    stacks=(
+        replace(
+            LLAMA.stacks[0],
+            feed_forward=FeedForwardLayout(("mlp.c_fc",), "mlp.c_proj", "intermediate_size"),
+        ),
+    ),
 )
 
 GPT_OSS = replace(
@@ -210,4 +261,7 @@ FALCON = Family(
     stays={"heads": "one map holds the queries, the key and the value of each group"},
 )
 
-DECODERS = (GPT2, LLAMA, GPT_OSS, GEMMA2, OPT, GPT_NEOX, GPT_NEO, GPTJ, BLOOM, FALCON)
+DECODERS = (
+    GPT2, LLAMA, HELIUM, SMOLLM3, GRANITE, ARCEE, STARCODER2, GPT_OSS, GEMMA2, OPT, GPT_NEOX, GPT_NEO, GPTJ, BLOOM,
+    FALCON,
+)  # fmt: skip

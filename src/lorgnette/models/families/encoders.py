@@ -30,7 +30,7 @@ _BERT_UNITS = FeedForwardLayout(("intermediate.dense",), "output.dense", "interm
 
 BERT = Family(
     "bert",
-    ("bert", "electra"),
+    ("bert", "electra", "ernie"),
     (Stack("encoder", "encoder", "layer", (_BERT,), feed_forward=_BERT_UNITS),),
     cut=Cut(("query", "key", "value"), None, ("num_attention_heads",), ("all_head_size",)),
 )
@@ -38,7 +38,7 @@ BERT = Family(
 ROBERTA = replace(
     BERT,
     name="roberta",
-    model_types=("roberta", "xlm-roberta", "camembert"),
+    model_types=("roberta", "xlm-roberta", "camembert", "data2vec-text"),
     positions=Positions(after_padding=True),
 )
 
@@ -288,7 +288,26 @@ BLIP = Family(
 )
 """With BlipModel's contrastive pair of towers, its captioner and its retriever: running it says which it is."""
 
+_VIT = separate("attention", "q_proj k_proj v_proj", "attention.o_proj", "layernorm_before", order="pre")
+
+VIT = Family(
+    "vit",
+    ("vit",),
+    (
+        Stack(
+            "encoder",
+            "",
+            "layers",
+            (_VIT,),
+            feed_forward=FeedForwardLayout(("mlp.fc1",), "mlp.fc2", "intermediate_size"),
+        ),
+    ),
+    cut=Cut(("q_proj", "k_proj", "v_proj"), "o_proj", ("num_attention_heads",)),
+    head_size="head_dim",
+    reads="pictures",
+)
+
 ENCODERS = (
     BERT, ROBERTA, ROFORMER, BIG_BIRD, LUKE, MEGATRON, ALBERT, DISTILBERT, MODERNBERT, MPNET, WAVLM, DEBERTA,
-    DEBERTA_V2, BLIP,
+    DEBERTA_V2, BLIP, VIT,
 )  # fmt: skip

@@ -143,6 +143,8 @@ class Family:
     """None: heads cannot be removed"""
     head_size: str | None = None
     """what the config calls the width of a head, where it may have any number of heads of that width"""
+    reads: str = "texts"
+    """or pictures, which nothing here trains on or scores"""
     stays: Mapping[str, str] = field(default_factory=dict)
     """why heads, units or layers cannot be removed, where they cannot"""
 

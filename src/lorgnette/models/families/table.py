@@ -34,12 +34,16 @@ def model_types() -> tuple[str, ...]:
     return tuple(sorted(name for family in FAMILIES for name in family.model_types))
 
 
-def prunable_types() -> tuple[str, ...]:
-    """The model types of which something can be removed: heads, feed-forward units or layers."""
+def prunable_types(reads: str | None = None) -> tuple[str, ...]:
+    """The model types of which something can be removed: heads, feed-forward units or layers.
+
+    `reads`: only those that read texts, or pictures.
+    """
     return tuple(
         name
         for family in FAMILIES
         if family.cut is not None or any(stack.feed_forward is not None for stack in family.stacks)
+        if reads in (None, family.reads)
         for name in family.model_types
     )
 

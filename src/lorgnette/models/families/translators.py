@@ -64,7 +64,7 @@ _T5_LAYERS: Json = {"returns": ("position_bias", "encoder_decoder_position_bias"
 
 T5 = Family(
     "t5",
-    ("t5",),
+    ("t5", "mt5"),
     (
         Stack("encoder", "encoder", "block", (_T5_SELF,), feed_forward=_T5_UNITS[0], depth="num_layers", **_T5_LAYERS),
         Stack(

@@ -31,6 +31,7 @@ AUTO = (
     "AutoModelForMultipleChoice",
     "AutoModelForCausalLM",
     "AutoModelForSeq2SeqLM",
+    "AutoModelForImageClassification",
 )
 
 TABLES = ("kept_heads", "kept_units", "kept_layers")

@@ -62,7 +62,12 @@ def refuse_family(settings: PruningSettings) -> None:
     if family is None or name not in prunable_types():
         raise UserError(
             f"{settings.model!r} cannot be pruned: there is no record of its family ({name}) that says what its layers "
-            f"consist of. These can be pruned: {', '.join(prunable_types())}."
+            f"consist of. These can be pruned: {', '.join(prunable_types('texts'))}."
+        )
+    if family.reads != "texts":
+        raise UserError(
+            f"{settings.model!r} ({name}) reads {family.reads}, and prune trains and scores on texts alone. Remove its "
+            "heads with lorgnette.remove_heads in Python, and train and score what is left with your own code."
         )
     if family.cut is None and settings.counts_heads:
         reason = family.stays.get("heads", "the record of its family does not say how")
