@@ -113,7 +113,7 @@ def translation(cells: Cells) -> None:
             "corpus": "multi30k:en-fr",
             "seed": seed,
             "method": given.method,
-            "speed": (given.speeds or [1.5])[0],
+            "speed": (given.speeds or [1.35])[0],
             "limit": given.limit,
             "batch_size": 32,
             "test_limit": given.test_limit,
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--method", default="importance", choices=("gates", "importance"))
-    parser.add_argument("--speeds", type=float, nargs="+", help="default: 1.8 and 2.5; of translations 1.5")
+    parser.add_argument("--speeds", type=float, nargs="+", help="default: 1.8 and 2.5; of translations 1.35")
     parser.add_argument("--settle", type=int, default=1, help="epochs of fine-tuning after parts are removed, at most")
     parser.add_argument("--controls", type=int, default=3, help="random choices beside that of a language model")
     parser.add_argument("--scratch", action="store_true", help="also train the same shape from random weights (sst2)")
