@@ -177,7 +177,13 @@ def test_a_picture_on_the_live_page(opened, subject, picture):
         frames(page)
         assert [n for n, colour in enumerate(stage_colours(page, 0)) if is_red(colour)] == [PLACE]
         assert [n for n, colour in enumerate(stage_colours(page, 3)) if is_blue(colour)] == [PLACE]
+        page.check("#tower")
+        page.wait_for_function("() => window.lorgnette.scene.stacks[0].name === 'vision'")
+        page.wait_for_selector(".lv[aria-busy=false]")
+        page.uncheck("#tower")
+        page.wait_for_function("() => window.lorgnette.scene.stacks[0].name === 'decoder'")
         page.click("#no-picture")
+        page.wait_for_selector("#tower-field", state="hidden")
         page.click("#go")
         page.wait_for_function("() => window.lorgnette.scene.pictures.length === 0")
         page.select_option("#model", "tiny")

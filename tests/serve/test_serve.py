@@ -10,6 +10,8 @@ import httpx
 import numpy as np
 import pytest
 from tiny import TEXTS, bert, classifier, gpt2
+from tiny.pictures import picture_model
+from tiny.processors import processor_of
 from typer.testing import CliRunner
 
 from lorgnette.cli.app import app as commands
@@ -20,6 +22,7 @@ from lorgnette.serve.guard import COOKIE, LARGEST_BODY
 from lorgnette.serve.models import MOST_LOADED
 from lorgnette.serve.schemas import LONGEST_TEXT, Document, PageState, Without
 from lorgnette.serve.work import MOST_WAITING
+from lorgnette.subject import Subject
 from lorgnette.subject.knockout import Knockout
 from lorgnette.texts.corpus import Corpus
 from lorgnette.texts.example import Example
@@ -450,3 +453,20 @@ def test_a_picture_that_cannot_be_taken_is_one_line(image, why):
     assert answer.status_code == 422
     assert why in detail(answer)
     assert "\n" not in detail(answer)
+
+
+def test_the_tower_of_a_picture_is_shown_in_place_of_the_text():
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'lorgnette[pictures]'")
+    file = io.BytesIO()
+    pillow.new("RGB", (30, 20), "red").save(file, format="PNG")
+    image = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    seeing = Subject(picture_model("llava")[0], processor_of("llava"), name="seeing")
+    app = make_app(Models(("seeing",), lambda _: seeing))
+    shown = look(app, model="seeing", image=image, text="a red cat", tower=True).json()
+    assert [stack["name"] for stack in shown["stacks"]] == ["vision"]
+    assert (shown["stacks"][0]["queries"], len(shown["sides"][0]["pieces"])) == (0, 17)
+    assert (shown["sees"], shown["layered"], shown["predicts"], shown["prediction"]) == (True, False, False, None)
+    assert shown["pictures"][0]["pieces"] == list(range(1, 17))
+    refused = look(app, model="seeing", image=image, text="a red cat", tower=True, off=["decoder.1.1"])
+    assert "Leave them out to see the tower" in detail(refused)
+    assert "read no picture here" in detail(look(app, model="seeing", text="a red cat", tower=True))

@@ -246,10 +246,14 @@ def _questions(app: FastAPI, page: Page) -> None:
 
 def _looked(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:
     trace = traced(subject, example, how=question.generate, truncate=limits.truncate)
+    can = {"generates": can_generate(subject), "sees": subject.processor is not None}
+    if question.tower:
+        if question.off:
+            raise UserError("off: heads are switched off in the language model. Leave them out to see the tower.")
+        document = document_of(trace.tower(), methods=[], trees=False)
+        return {**document, **can, "layered": False, "predicts": False}
     document = document_of(trace, methods=question.methods, without=question.off, target=question.explained)
-    can = {"generates": can_generate(subject), "layered": has_layers(subject), "predicts": has_prediction(subject)}
-    can["sees"] = subject.processor is not None
-    return {**document, **can}
+    return {**document, **can, "layered": has_layers(subject), "predicts": has_prediction(subject)}
 
 
 def _without(subject: Subject, example: Example, question: schemas.Question, limits: Limits) -> Json:

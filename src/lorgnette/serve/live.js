@@ -28,6 +28,7 @@ class Seat {
     this.opening = Promise.resolve();
     this.classes = null; // of the model `known`
     this.sees = null; // whether the model `known` takes pictures; likewise
+    this.tower = false; // whether the tower of pictures is shown in its place
     this.generates = null; // whether the model `known` continues a text; null until its first answer
   }
 
@@ -54,14 +55,16 @@ class Seat {
     if (!this.model) { this.part.hidden = true; return; }
     if (this.known !== this.model) { this.classes = this.generates = this.sees = null; this.known = this.model; }
     try {
-      let doc = await this.post("/api/look", { off: this.off.map(named) });
+      this.tower = Boolean(this.page.asked.image && by("tower").checked && this.sees !== false);
+      const wish = () => (this.tower ? { off: [], tower: true } : { off: this.off.map(named) });
+      let doc = await this.post("/api/look", wish());
       const asked = this.classes !== null;
       this.classes = doc.prediction?.what === "Classes" ? doc.prediction.labels : [];
       this.generates = doc.generates;
       this.sees = doc.sees;
       // Only now is it known that the model has the class of a link, or that it generates.
       const { class: chosen, generate } = this.question();
-      if (!asked && mine === this.version && (chosen || generate)) doc = await this.post("/api/look", { off: this.off.map(named) });
+      if (!asked && mine === this.version && (chosen || generate)) doc = await this.post("/api/look", wish());
       this.opening = this.opening.catch(() => {}).then(() => mine === this.version && this.show(doc)); // one after the other
       await this.opening;
     } catch (error) {
@@ -89,7 +92,7 @@ class Seat {
 
   /** Switch a head off or on, and see what that changes. */
   async toggle([stack, layer, head]) {
-    if (this.part.inert) return;
+    if (this.part.inert || this.tower) return; // heads are switched off in the language model
     const there = this.off.findIndex((other) => String(other) === String([stack, layer, head]));
     const wanted = there < 0 ? [...this.off, [stack, layer, head]] : this.off.filter((_, place) => place !== there);
     const mine = ++this.version, before = this.off;
@@ -175,6 +178,7 @@ class Page {
     by("with-pair").addEventListener("click", () => this.showPair(by("pair-field").hidden));
     by("picture").addEventListener("change", () => this.attach(by("picture").files[0] ?? null));
     by("no-picture").addEventListener("click", () => this.attach(null));
+    by("tower").addEventListener("change", () => this.renew());
     this.opens("how", "methods");
     this.opens("from-corpus", "corpus", () => this.list());
     by("search").addEventListener("input", () => { clearTimeout(this.typing); this.typing = setTimeout(() => this.list(), 250); });
@@ -201,7 +205,7 @@ class Page {
   async attach(file) {
     this.image = null;
     this.example = null;
-    by("no-picture").hidden = !file;
+    by("no-picture").hidden = by("tower-field").hidden = !file;
     if (!file) by("picture").value = "";
     else await this.work(async (current) => {
       const sent = await reduced(file).catch(() => { throw new Error(`${file.name} is not a picture that this browser reads: choose a PNG or JPEG file.`); });
@@ -250,7 +254,7 @@ class Page {
     by("pair").value = item.pair ?? "";
     this.image = null;
     by("picture").value = "";
-    by("no-picture").hidden = true;
+    by("no-picture").hidden = by("tower-field").hidden = true;
     this.example = item.number;
     this.renew();
   }

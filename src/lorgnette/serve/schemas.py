@@ -51,6 +51,9 @@ class Question(ShownText):
     off: Annotated[list[HeadName], Field(max_length=MOST_HEADS)] = Field(
         default_factory=list, description='Heads to switch off, as "encoder.3.7", counted from 1.'
     )
+    tower: bool = Field(
+        False, description="Whether to show the tower that read the picture, in place of the language model."
+    )
 
 
 class WhyQuestion(ShownText):

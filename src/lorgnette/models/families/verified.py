@@ -21,8 +21,17 @@ LACKS = {
     "mixers": "relevance",
 }
 """What is unavailable where a part is not known."""
-NOTES = {"big_bird": "block-sparse attention (attention_type must be original_full)", "luke": "entities"}
-"""What else is not supported for a model type that is exact."""
+NOTES = {
+    "big_bird": "block-sparse attention (attention_type must be original_full)",
+    "luke": "entities",
+    "bitnet": "because a norm of all heads together comes before W_O",
+    "deepseek_v4": "because what a head gives is rotated by the query's position before W_O, which is two maps",
+    "diffllama": "because heads are subtracted in pairs and normalised before W_O",
+    "jetmoe": "because W_Q and W_O are experts that are chosen for each token",
+    "muse_spark_text": "because a norm of each head, and then a gate, come before W_O",
+    "neomme": "because what a head gives loses its part along the token's own value before W_O",
+}
+"""What else is not supported for a model type that is exact, or why W_O is not known."""
 
 
 @dataclass(frozen=True)
