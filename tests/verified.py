@@ -36,7 +36,7 @@ from lorgnette.bare.attention import attention  # noqa: E402
 from lorgnette.errors import UserError  # noqa: E402
 from lorgnette.explaining import Next, explain  # noqa: E402
 from lorgnette.explaining.rules import unruled  # noqa: E402
-from lorgnette.models.anatomy import PARTS, AttentionSite  # noqa: E402
+from lorgnette.models.anatomy import PARTS, AttentionSite, Gate, NormGate  # noqa: E402
 from lorgnette.models.families import head_prunable_types, record_of  # noqa: E402
 from lorgnette.models.families.verified import FILE, LACKS, Verified, page  # noqa: E402
 from lorgnette.subject import Subject  # noqa: E402
@@ -144,7 +144,8 @@ def _packed(kind: str) -> Verified:
 def _lacks(sites: Sequence[AttentionSite]) -> tuple[str, ...]:
     """What is unknown of some site; a gate or a latent vector leaves less to know."""
     unknown = {part for part in PARTS if any(site.lack(part, gated=True) is not None for site in sites)}
-    unknown |= {"scale" if site.gate_scales else "gate" for site in sites if site.gate is not None}
+    unknown |= {"scale" if site.gate_scales else "gate" for site in sites if isinstance(site.gate, Gate)}
+    unknown |= {"norm"} if any(isinstance(site.gate, NormGate) for site in sites) else set()
     unknown |= {"latent"} if any(site.reads_latent for site in sites) else set()
     return tuple(part for part in LACKS if part in unknown)
 

@@ -79,6 +79,8 @@ GATES = {
     "MuseGlimmerTextAttention": ("gate_proj", torch.sigmoid),
 }
 """The linear map that a gate is made of, and how, from its outputs for one head: written from transformers' code."""
+NORMS = {"BitNetAttention": "attn_sub_norm"}
+"""The norm between the heads and W_O."""
 
 
 def gate_map(around) -> Any:
@@ -101,10 +103,16 @@ class Terms:
             for h in range(around.heads)
         ])  # fmt: skip
         self.parts = self.alpha[..., None] * self.f[:, None]  # [head query key model], what nobody should build
-        module = gate_map(around)
-        if module is not None:  # Σ_j α (g_i ⊙ v_j) W_O, a vector after the other
+        module, norm, gate = gate_map(around), NORMS.get(type(around.module).__name__), None
+        if module is not None:
             made = watch.after[id(module)][turn][text, :asked].unflatten(-1, (around.heads, -1))
             gate = GATES[type(around.module).__name__][1](made)  # [query head dim], or 1
+        if norm is not None:
+            norm = around.module.get_submodule(norm)
+            y = torch.cat([self.alpha[h] @ (given @ heads.value[h].double()) for h in range(around.heads)], -1)
+            gate = norm.weight.double() / (y.square().mean(-1, keepdim=True) + epsilon(norm)).sqrt()
+            gate = gate.unflatten(-1, (around.heads, -1))
+        if gate is not None:  # Σ_j α (g_i ⊙ v_j) W_O, a vector after the other
             for h, i in itertools.product(range(around.heads), range(asked)):
                 value = given @ heads.value[h].double()
                 value = value if heads.value_bias is None else value + heads.value_bias[h].double()
@@ -236,7 +244,7 @@ def _per_text(lists: dict[Any, list[Any]], site, terms: Terms, kinds) -> None:
         lists.setdefault(("f", site, h), []).extend(f[h].tolist())
     for name, values in terms.ratios().items():
         note("mixing", site, name, values)
-    if terms.residual is not None and gate_map(terms.around) is None:
+    if terms.residual is not None and terms.around.gate is None:
         note("expansion", site, float((terms.f.sum(0).norm(dim=-1) / terms.x.norm(dim=-1)).mean()))
 
 

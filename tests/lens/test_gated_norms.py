@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from norms_oracle import GATES, Terms, Watch, close, compare, oracle
+from norms_oracle import GATES, NORMS, Terms, Watch, close, compare, oracle
 from tiny import examples, tokenizer
 from tiny.architectures import model_of_type, tiny_config
 from tiny.models import peaked
@@ -22,8 +22,9 @@ from lorgnette.subject import Subject
 from lorgnette.testing import check_lens, run_lens
 
 LENGTHS = (5, 2, 1)
-KINDS = {"qwen3_next": 8, "afmoe": 8, "laguna": 1}
-"""What has a gate for each channel, or one number for each head; in Qwen3-Next and AFMoE the map runs first."""
+KINDS = {"qwen3_next": 8, "afmoe": 8, "laguna": 1, "bitnet": 8}
+"""What has a gate for each channel, or one number for each head; in Qwen3-Next and AFMoE the map runs first.
+BitNet has a norm there, which is a gate with the statistics of the pass."""
 
 
 def language_model(kind):
@@ -55,7 +56,7 @@ def terms(watched):
 def test_the_parts_add_up_to_what_the_heads_give(watched, terms):
     batch, watch, of = terms
     for around in watched.anatomy.sites:
-        assert type(around.module).__name__ in GATES
+        assert type(around.module).__name__ in {**GATES, **NORMS}
         for text in range(len(batch)):
             one = of(around, text)
             output = watch.after[id(around.output)][watch.turn(around)][text, : one.asked]
@@ -250,7 +251,7 @@ def test_one_positive_number_for_each_head_leaves_its_circuit():
 
 def test_what_needs_one_vector_of_a_key_is_refused(watched):
     if watched.name != "laguna":
-        with pytest.raises(CaptureError, match="a gate of the query multiplies the heads' contexts before W_O"):
+        with pytest.raises(CaptureError, match="a gate of the query, or a norm, multiplies the heads"):
             lenses.get("circuits").bind(watched)
     with pytest.raises(UserError, match="cannot be centred: a gate of the query"):
         lo.look(watched, examples(LENGTHS), [Norms(centred=True)], progress=False)

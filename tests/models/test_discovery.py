@@ -149,8 +149,8 @@ def test_only_the_gate_itself_passes(factor, found):
 
 
 def test_a_lens_says_what_it_lacks_and_the_others_work():
-    """A norm between the heads and W_O: the norms of what arrives are not known, the weights are."""
-    watched = Subject(model_of_type("bitnet"), tokenizer("gpt2"), name="normed")
+    """W_O is one of several experts for each token: the norms of what arrives are not known, the weights are."""
+    watched = Subject(model_of_type("jetmoe"), tokenizer("gpt2"), name="experts")
     assert all(check.ok for check in watched.check())
     with pytest.raises(CaptureError, match="W_O of decoder layer 1 is not known: no linear map is given the heads'"):
         lenses.get("norms").bind(watched)

@@ -85,7 +85,7 @@ class Call:
         value: Float[Tensor, "batch group key value_dim"] | None,
         dropout: float = 0.0,
         residual: Tensor | None = None,
-        gate: Callable[[], Float[Tensor, "batch head query dim"]] | None = None,
+        gate: "Callable[[Call], Float[Tensor, 'batch head query dim']] | None" = None,
     ) -> None:
         self.site, self.scores, self._value, self.dropout = site, scores, value, dropout
         self._residual, self._gate = residual, gate
@@ -146,7 +146,7 @@ class Call:
         if self._gate is None:
             return None
         with torch.no_grad():
-            return self._gate()
+            return self._gate(self)
 
     @property
     def differentiable(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -63,7 +63,8 @@ class Arrival(NamedTuple):
 
     site: Site
     residual: Tensor | None = None
-    gate: Callable[[], Tensor] | None = None
+    gate: Callable[[Any], Tensor] | None = None
+    """of the call, when it has been made"""
 
 
 class Watch(Protocol):

@@ -23,6 +23,7 @@ from lorgnette.attending import Call, Site
 from lorgnette.attending.scores import Scores, context_of, dense, per_query_head, softmax
 from lorgnette.explaining.direct import Goal, unknown_path
 from lorgnette.explaining.stream import Amount, ResidualStream, Slopes, Writer
+from lorgnette.models.anatomy import Gate
 from lorgnette.models.linear import is_linear
 from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
@@ -61,7 +62,7 @@ class EdgeStream(ResidualStream):
         choose: Callable[[Tensor], Goal] | None = None,
         means: Means | None = None,
     ) -> None:
-        gated = next((site.site for site in subject.text_attention if site.gate is not None), None)
+        gated = next((site.site for site in subject.text_attention if isinstance(site.gate, Gate)), None)
         if gated is not None:
             raise unknown_path(
                 subject, f"the gate behind the heads of {gated} reads the stream too, and is no query, key or value"

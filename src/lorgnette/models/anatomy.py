@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lorgnette.attending import TEXT_STACKS, Site
 from lorgnette.errors import CaptureError
 from lorgnette.models.linear import linear_weights, refusal
+from lorgnette.models.norms import norm_form, norm_rate
 
 PARTS = {
     "query": "W_Q",
@@ -102,9 +103,24 @@ class Gate:
         return ACTIVATIONS[self.activation](by_head).transpose(1, 2)
 
 
+@dataclass(frozen=True)
+class NormGate:
+    """A norm without a mean between the heads and W_O: with the statistics of the pass, a gate γ / s_i of the query."""
+
+    module: nn.Module
+
+    def of(self, context: Float[Tensor, "batch head query dim"]) -> Float[Tensor, "batch head query dim"]:
+        """γ / s_i for every channel, at least in float32."""
+        joined = context.transpose(1, 2).flatten(2).to(torch.promote_types(context.dtype, torch.float32))
+        form = norm_form(self.module)
+        assert form is not None
+        gain = form.gain(self.module, norm_rate(self.module, joined)).expand_as(joined)
+        return gain.unflatten(-1, (context.shape[1], -1)).transpose(1, 2)
+
+
 GATED = (
-    "a gate of the query multiplies the heads' contexts before W_O, so that a key gives each query another vector; "
-    "`norms`, `rollout`, `sinks`, `roles`, `frequency`, `composition` and what reads weights alone allow for this"
+    "a gate of the query, or a norm, multiplies the heads' contexts before W_O, so that a key gives each query another "
+    "vector; `norms`, `rollout`, `sinks`, `roles`, `frequency`, `composition` and what reads weights allow for this"
 )
 
 
@@ -136,7 +152,7 @@ class AttentionSite:
     """how many heads there were before any was removed"""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """which of PARTS could not be proved, and why"""
-    gate: Gate | None = None
+    gate: Gate | NormGate | None = None
     """multiplies the contexts before W_O"""
 
     @property
@@ -190,7 +206,7 @@ class AttentionSite:
     @property
     def gate_scales(self) -> bool:
         """Whether the gate is one positive number for each head: W_V W_O behind it is the same but for its size."""
-        if self.gate is None or self.gate.activation not in POSITIVE:
+        if not isinstance(self.gate, Gate) or self.gate.activation not in POSITIVE:
             return False
         return linear_weights(self.gate.module)[0].shape[1] == self.heads
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lorgnette.attending import ACTIVE, Arrival, Tap
+from lorgnette.attending import ACTIVE, Arrival, Call, Tap
 from lorgnette.errors import CaptureError
-from lorgnette.models.anatomy import Anatomy, AttentionSite, LayerStack
+from lorgnette.models.anatomy import Anatomy, AttentionSite, Gate, LayerStack, NormGate
 from lorgnette.models.families.table import drift
 from lorgnette.models.switching import switched
 
@@ -83,7 +83,7 @@ class _Watch:
         undo.callback(stack.module.register_forward_pre_hook(_Hook(before)).remove)
         undo.callback(stack.module.register_forward_hook(_Hook(after)).remove)
         for site in stack.sites:
-            if site.gate is None:
+            if not isinstance(site.gate, Gate):
                 continue
             if site.gate.first:
                 undo.callback(site.gate.module.register_forward_hook(_Hook(self.keep_output)).remove)
@@ -126,7 +126,9 @@ class _Watch:
         residual, self.residual = self.residual, None
         attention = self.running.next(module, self.model)
         gate = None
-        if attention.gate is not None:
+        if isinstance(attention.gate, NormGate):
+            gate = partial(_norm_gate, attention.gate)
+        elif attention.gate is not None:
             kept = attention.gate.module if attention.gate.first else module
             gate = partial(_gate, attention, self.gates.pop(id(kept)))
         return Arrival(attention.site, residual, gate)
@@ -182,10 +184,14 @@ def _nothing(*_: object) -> None:
     pass
 
 
-def _gate(attention: AttentionSite, kept: Tensor) -> Tensor:
+def _norm_gate(gate: NormGate, call: Call) -> Tensor:
+    return gate.of(call.context)
+
+
+def _gate(attention: AttentionSite, kept: Tensor, call: Call) -> Tensor:
     """The gate of one call, from the output of its map, or from the input that the map has not yet been given."""
     gate = attention.gate
-    assert gate is not None
+    assert isinstance(gate, Gate)
     output = kept if gate.first else gate.module.forward(kept)
     return gate.of(output, len(kept), attention.heads)
 

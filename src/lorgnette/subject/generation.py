@@ -273,7 +273,7 @@ def _joined(site: Site, steps: list[_Step]) -> Call:
     allowed = _placed([step.allowed for step in steps])
     scores = replace(first, query=query, key=key, allowed=allowed, bias=bias)
     gates = [step.gate for step in steps if step.gate is not None]
-    call = Call(site, scores, value, gate=(lambda: torch.cat(gates, 2)) if gates else None)
+    call = Call(site, scores, value, gate=(lambda _: torch.cat(gates, 2)) if gates else None)
     edited = [step.weights for step in steps if step.weights is not None]
     if edited:
         call.weights = _placed(edited)

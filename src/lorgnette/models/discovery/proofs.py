@@ -8,9 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lorgnette.errors import CaptureError
-from lorgnette.models.anatomy import ACTIVATIONS, Gate, Projection
+from lorgnette.models.anatomy import ACTIVATIONS, Gate, NormGate, Projection
 from lorgnette.models.discovery.events import Attended, Event, Ran
 from lorgnette.models.linear import TOLERANCE, linear_weights
+from lorgnette.models.norms import norm_form
 
 
 @dataclass
@@ -22,7 +23,7 @@ class CallParts:
     key: Projection | None = None
     value: Projection | None = None
     output: nn.Module | None = None
-    gate: Gate | None = None
+    gate: Gate | NormGate | None = None
     norm: nn.Module | None = None
     second_norm: nn.Module | None = None
     order: str = "none"
@@ -160,7 +161,7 @@ def close(one: Tensor, other: Tensor) -> bool:
 def _prove_output(
     parts: CallParts, call: Attended, before: Sequence[Ran], after: Sequence[Ran], inside: set[int]
 ) -> Ran | None:
-    """The linear map that is given the heads' contexts side by side, as they are or times a gate of the query."""
+    """The linear map that is given the heads' contexts side by side, as they are, times a gate, or behind a norm."""
     joined = call.context.transpose(1, 2).flatten(2).flatten(0, 1)
     writers = [event for event in after if event.kind == "linear" and event.given.shape == joined.shape]
     writer = next((event for event in writers if torch.equal(event.given, joined)), None)
@@ -174,6 +175,13 @@ def _prove_output(
                 writer = event
                 break
     if writer is None:
+        for norm in (event for event in after if event.kind == "norm" and id(event.module) in inside):
+            writer = next((event for event in writers if torch.equal(event.given, norm.gave)), None)
+            if writer is not None and _scales(norm, call, joined):
+                parts.gate = NormGate(norm.module)
+                break
+            writer = None
+    if writer is None:
         parts.unknown["output"] = (
             "no linear map is given the heads' contexts, as they are or times a gate that a linear map makes (a norm "
             "or something else comes in between)"
@@ -184,6 +192,15 @@ def _prove_output(
     if reason is not None:
         parts.unknown["output"] = reason
     return writer
+
+
+def _scales(norm: Ran, call: Attended, joined: Tensor) -> bool:
+    """Whether a norm multiplies the heads' contexts, side by side, by γ / s and does nothing else."""
+    form = norm_form(norm.module)
+    if form is None or form.centred or not torch.equal(norm.given, joined):
+        return False
+    gain = NormGate(norm.module).of(call.context).transpose(1, 2).flatten(2).flatten(0, 1)
+    return _equals(joined * gain.to(joined.dtype), norm.gave)
 
 
 def _gate(call: Attended, joined: Tensor, given: Tensor, before: Sequence[Ran], between: Sequence[Ran]) -> Gate | None:

@@ -16,6 +16,7 @@ LACKS = {
     "output": "norms and everything derived from them",
     "gate": "edges and centred=true (a gate)",
     "scale": "edges and centred=true (a gate)",
+    "norm": "centred=true (a norm before W_O)",
     "order": "residual and LayerNorm in norms",
     "mixing": "rollout",
     "mixers": "relevance",
@@ -24,7 +25,6 @@ LACKS = {
 NOTES = {
     "big_bird": "block-sparse attention (attention_type must be original_full)",
     "luke": "entities",
-    "bitnet": "because a norm of all heads together comes before W_O",
     "deepseek_v4": "because what a head gives is rotated by the query's position before W_O, which is two maps",
     "diffllama": "because heads are subtracted in pairs and normalised before W_O",
     "jetmoe": "because W_Q and W_O are experts that are chosen for each token",
@@ -65,7 +65,7 @@ class Verified:
         note = [NOTES[self.model_type]] if self.model_type in NOTES else []
         note += [self.unseen] if self.unseen else []
         lacking = list(dict.fromkeys(LACKS[part] for part in self.lacks))
-        if {"value", "latent", "gate"} & {*self.lacks}:
+        if {"value", "latent", "gate", "norm"} & {*self.lacks}:
             lacking = ["circuits", *(each for each in lacking if "circuits" not in each)]
         return ", ".join([*lacking, *note])
 
