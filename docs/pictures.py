@@ -165,7 +165,7 @@ LENSES: dict[str, Callable[[], Results]] = {
     "edges-predicted@opus-mt": lambda: look(
         OPUS, lo.corpus("multi30k:en-fr", split="val", limit=32), "edges:among=heads"
     ),
-    "sources-agreement": lambda: look(SMOLLM2, documents(24), lo.lens.SourceSignals(SOURCES)),
+    "sources-agreement": lambda: look(SMOLLM2, documents(50), lo.lens.SourceSignals(SOURCES)),
     "sources-agreement@control": lambda: look(SMOLLM2, documents(10, told=False), lo.lens.SourceSignals(SOURCES)),
     "coreference-accuracy@gap": lambda: look(MINILM, lo.corpus("gap_coreference", split="test"), "coreference"),
     "coreference-accuracy@gap-smollm2": lambda: look(
