@@ -66,7 +66,7 @@ SMOLLM2 := $(or $(LORGNETTE_MODELS),.models)/smollm2
 ANSWERS := docs/notebooks/what-did-the-answer-use.ipynb
 
 notebooks: $(INSTALLED)
-	@$(BIN)/jupyter-execute --timeout=300 $(filter-out $(ANSWERS),$(wildcard docs/notebooks/*.ipynb))
+	@$(BIN)/jupyter-execute --timeout=900 $(filter-out $(ANSWERS),$(wildcard docs/notebooks/*.ipynb))
 	@if test -d "$(SMOLLM2)"; then $(BIN)/jupyter-execute --timeout=900 $(ANSWERS); \
 	else echo "Not run: $(ANSWERS), because $(SMOLLM2) is not there. Put SmolLM2-135M-Instruct into it, or set LORGNETTE_MODELS."; fi
 

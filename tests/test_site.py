@@ -65,6 +65,16 @@ def test_the_address_is_that_of_the_package(address):
     assert address.address() == project.get("urls", {}).get("Repository", "").removesuffix(".git")
 
 
+def test_the_citation_and_the_recipe_name_the_same_address(address):
+    for name, key in address.FILES.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert address.with_address(text, key, address.address()) == text, "run python docs/address.py"
+        there = address.with_address(text, key, "https://github.com/somebody/lorgnette")
+        assert there.endswith(f'\n{key}: "https://github.com/somebody/lorgnette"\n')
+        assert address.with_address(there, key, "https://github.com/somebody/lorgnette") == there
+        assert address.with_address(there, key, "") == text.replace(f'{key}: "{address.address()}"\n', "")
+
+
 def test_the_recipe_for_conda_needs_what_the_package_needs():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     recipe = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
