@@ -1,5 +1,6 @@
 """The report as a reader uses it: sort the cards, open a head, save a figure; offline, with a keyboard, on a phone."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from tiny.models import BERT
 from transformers import BertConfig, BertModel
 
 import lorgnette as lo
+from lorgnette import demo
 from lorgnette.reporting import Comparison, examples_of
 from lorgnette.subject import Subject
 from lorgnette.texts.example import Example
+from lorgnette.training.demo import DEMO
 
 NASTY = 'the <script>alert(1)</script> cat "><img src=x onerror=alert(2)> sat on the mat'
 SUBJECT = classifier()
@@ -25,6 +28,18 @@ def results():
 def report(results, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     return lo.Report(results, examples=examples_of(SUBJECT, TREEBANK)).write(path)
+
+
+@pytest.fixture(scope="module")
+def demonstrated(tmp_path_factory) -> Path:
+    """The page of the demo with all its lenses, on few texts and by a classifier that has hardly learnt."""
+    english = demo.english().take(12)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"epochs": 1, "limit": 64, "test_limit": 20}.items():
+            patch.setitem(DEMO, name, value)
+        patch.setattr(demo, "REVIEWS", 12)
+        patch.setattr(demo, "english", lambda: english)
+        return demo.demo(tmp_path_factory.mktemp("demo"), progress=False).page
 
 
 def show(window, path):
@@ -179,6 +194,16 @@ def test_print_shows_the_cards_of_the_screen_and_no_buttons(opened, report):
     assert [card.get_attribute("data-name") for card in page.locator(".card").all() if card.is_visible()] == found
     assert not page.locator(".atlas-tools").is_visible()
     assert not page.locator(".saves").first.is_visible()
+
+
+@pytest.mark.parametrize("size", ["A4", "Letter"])
+def test_the_report_of_the_demo_prints_to_ten_pages(opened, demonstrated, size):
+    page = opened().page
+    page.goto(demonstrated.as_uri())
+    page.locator(".lv[aria-busy=false]").first.wait_for()
+    printed = page.pdf(format=size, print_background=True)
+    pages = len(re.findall(rb"/Type\s*/Page\b(?!s)", printed))
+    assert 4 <= pages <= 10
 
 
 def test_without_script_everything_can_be_read(opened, report):

@@ -241,7 +241,7 @@ def test_sentences_say_that_values_were_centred():
     results = all_of(model, EXAMPLES, centred=True)
     for name in ("norms", "sinks", "rollout", "convexity"):
         assert sum(note in one.text for one in findings({name: results[name]})) == 1, name
-    (sim,) = (one for one in findings({"geometry": results["geometry"]}) if "Less their mean" in one.text)
+    (sim,) = (one for one in findings({"geometry": results["geometry"]}) if "After subtracting their mean" in one.text)
     assert sim.numbers["key"] == pytest.approx(
         float(results["geometry"].data["sim_centred_all"].sel(vectors="key").mean())
     )

@@ -263,6 +263,14 @@ def test_the_bundle_is_javascript(tmp_path):
     subprocess.run(["node", "--check", str(path)], check=True, timeout=60)
 
 
+def test_every_page_says_how_many_keys_choose_a_view():
+    views = re.search(r"^const VIEWS = \[(.*)\];", source("viewer.js"), flags=re.MULTILINE)[1].split(", ")
+    pages = [page_html(pack(bert().trace("the cat")))]
+    for package in ("lorgnette.reporting", "lorgnette.serve"):
+        pages.append((files(package) / "page.html").read_text(encoding="utf-8"))
+    assert [re.search(r"1–(\d)(?:</kbd>)? choose a view", page)[1] for page in pages] == [str(len(views))] * 3
+
+
 def test_trace_writes_the_page(tmp_path, monkeypatch):
     subject = classifier()
     monkeypatch.setattr("lorgnette.subject.load", lambda *_, **__: subject)

@@ -45,10 +45,10 @@ def align(
 ) -> None:
     """Choose the cross-attention heads of a translation model that align words best, and write word links.
 
-    Heads, layers and small sets of heads are compared on the development texts, by weights and by norms; the printed
-    error rates are those of the test texts, with 95 % intervals over texts. With --out, rates.csv and the links of all
-    texts (links.txt, in Pharaoh's format: a text on each line, source-target words from 0) are written to a folder,
-    with a page (report.html) and a figure (rates.svg).
+    Compares heads, layers and small sets of heads on the development texts, by weights and by norms, and prints their
+    error rates on the test texts, with 95 % intervals over texts. With --out, writes rates.csv, the links of all texts
+    (links.txt, in Pharaoh's format: a text on each line, source-target words from 0), a page (report.html) and a figure
+    (rates.svg).
 
     [bold]Examples[/bold]
 

@@ -121,8 +121,8 @@ def look(
         if written.look.needed:
             needed = ", ".join(each.name for each in written.look.needed)
             typer.echo(
-                f"Another round follows: some lenses need {needed} of all texts before they look. When all shards are "
-                "there, `lorgnette merge` says how to go on."
+                f"Another round follows: some lenses first need {needed} on all texts. When all shards are there, "
+                "`lorgnette merge` says how to continue."
             )
         return
     tokenized = TokenizedTexts(subject, texts, truncate=truncate)

@@ -25,14 +25,14 @@ def merge(
     *,
     opening: options.Opening,
 ) -> None:
-    """Merge the shards of a look into its results.
+    """Merge the shards of a run into one run.
 
-    Every shard must be there once, of the same weights, texts, lenses, options and version of Lorgnette. The results
-    equal those of one process and are written as `look` writes them, so that report, compare and export work. The
-    model is loaded once more, because some lenses need it for their conclusion.
+    Needs every shard exactly once, all made with the same weights, texts, lenses, options and versions. The results
+    equal those of one process and are written as `look` writes them, so report, compare and export work. The model is
+    loaded again, because some lenses need it to compute their results.
 
-    If a lens needs something of the whole corpus before it looks (roles, effects, importance, agreement, removal,
-    centred=true), there are two rounds: merge the shards, look at each again with --first, and merge those. `edges`
+    Some lenses first need results on the whole corpus (roles, effects, importance, agreement, removal, and all with
+    centred=true). They take two rounds: merge the shards, run look on each again with --first, and merge those. `edges`
     takes three.
 
     [bold]Examples[/bold]

@@ -34,12 +34,13 @@ def stream(
     *,
     opening: options.Opening,
 ) -> None:
-    """Find the key heads of a causal model that can forget all but the first and the last tokens of a long text.
+    """Find the key heads of a causal model that need only the first and the last tokens of a long text.
 
-    Key heads are ranked on one part of the texts, by the loss without their far context, and the least needed are
-    masked together. As many stream as raise the loss by at most --loss there; the table shows the other part, beside
-    random sets of key heads. With --out, a folder with full_attention_heads.tsv and config.json is written, the format
-    of DuoAttention, which kvpress reads too, and heads.csv, curve.csv, a page (report.html) and a figure (heads.svg).
+    Ranks key heads on one part of the texts by how much the loss rises without their distant context, masks the least
+    needed together, and lets as many stream as raise the loss by at most --loss. The table compares such sets with
+    random sets of key heads on the other part of the texts. With --out, writes full_attention_heads.tsv and config.json
+    in DuoAttention's format, which kvpress reads too, and heads.csv, curve.csv, a page (report.html) and a figure
+    (heads.svg).
 
     [bold]Examples[/bold]
 

@@ -46,9 +46,7 @@ def heat_map(result: Result, variable: str, **selection: Selected) -> Chart:
     if not rows:
         return _nothing(variable)
     names = list(dict.fromkeys(row["panel"] for row in rows))
-    room = _WIDEST if len(names) == 1 else _MULTIPLE
-    step = max(7, min(44, room // array.sizes[HEAD]))
-    row = min(step, max(7, (_TALLEST if len(names) == 1 else _TALL_MULTIPLE) // array.sizes[LAYER]))
+    step, row = cell_steps(array.sizes[LAYER], array.sizes[HEAD], several=len(names) > 1)
     columns = max(_COLUMNS, _PAGE // (step * array.sizes[HEAD] + 40))
     scale = _colour_scale([row["value"] for row in rows])
     maps = []
@@ -60,19 +58,25 @@ def heat_map(result: Result, variable: str, **selection: Selected) -> Chart:
     return alt.concat(*maps, columns=columns) if len(maps) > 1 else maps[0]
 
 
+def cell_steps(layers: int, heads: int, *, several: bool) -> tuple[int, int]:
+    """Width and height of a cell in pixels: one map fills its place, and several stand side by side."""
+    across = max(7, min(44, (_MULTIPLE if several else _WIDEST) // heads))
+    return across, min(across, max(7, (_TALL_MULTIPLE if several else _TALLEST) // layers))
+
+
 def _cell_map(rows: list[Json], variable: str, steps: tuple[int, int], scale: Any, left: bool, bottom: bool) -> Chart:
     across, down = steps
     chart = alt.Chart(alt.Data(values=rows), width=alt.Step(across), height=alt.Step(down)).mark_rect()
     return chart.encode(
-        x=alt.X(field="head", type="ordinal", title="head" if bottom else None, axis=_numbered(across)),
-        y=alt.Y(field="layer", type="ordinal", title="layer" if left else None, axis=_numbered(down)),
+        x=alt.X(field="head", type="ordinal", title="head" if bottom else None, axis=cell_axis(across)),
+        y=alt.Y(field="layer", type="ordinal", title="layer" if left else None, axis=cell_axis(down)),
         color=alt.Color(field="value", type="quantitative", scale=scale, title=titled(variable)),
         description=alt.Description(field="label", type="nominal"),
         tooltip=alt.Tooltip(field="label", type="nominal"),
     )
 
 
-def _numbered(step: int) -> Any:
+def cell_axis(step: int) -> Any:
     """The axis of cells that are `step` pixels wide or high: numbers that would touch each other are left out."""
     every = 1 if step >= 17 else 2 if step >= 9 else 4
     labels = {} if every == 1 else {"labelExpr": f"(datum.value - 1) % {every} == 0 ? datum.label : ''"}

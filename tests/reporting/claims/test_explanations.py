@@ -150,7 +150,7 @@ def _(match, data):
     assert not changed(match, data)
 
 
-@says("patching", rf"{PATCHED}{CHANGED}, and none of them brings it back\.")
+@says("patching", rf"{PATCHED}{CHANGED}, and none of them restores it\.")
 def _(match, data):
     sure = changed(match, data)
     assert int(match[4]) == len(sure) > 0
@@ -159,7 +159,7 @@ def _(match, data):
 
 @says(
     "patching",
-    rf"{PATCHED}{CHANGED}; the largest shares that one of them brings back are those of ({SHARE}(?:, {SHARE})*)(.*)\.",
+    rf"{PATCHED}{CHANGED}; the largest shares that a single head restores are those of ({SHARE}(?:, {SHARE})*)(.*)\.",
 )
 def _(match, data):
     sure, effect = changed(match, data), by_head(data["effect"])
@@ -286,8 +286,8 @@ def agreement(draw):
 
 @says(
     "agreement",
-    rf"(?:Of (\d+) signals, (.+) has the highest rank correlation with ablation|The rank correlation of (.+) with "
-    rf"ablation is known alone) \(ρ = ({NUMBER}), 95 % CI ({NUMBER}) to ({NUMBER})\)\.(?: It is (not significantly "
+    rf"(?:Of (\d+) signals, (.+) has the highest rank correlation with ablation|Only the rank correlation of (.+) "
+    rf"with ablation is known) \(ρ = ({NUMBER}), 95 % CI ({NUMBER}) to ({NUMBER})\)\.(?: It is (not significantly "
     r"above any of the others|significantly above all others|significantly above (\d+) of the (\d+) others) \(paired "
     r"bootstrap over heads, false discovery rate 5 %\)\.)?( How much .*| Only .*)?",
 )

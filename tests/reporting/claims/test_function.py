@@ -417,7 +417,7 @@ def _(match, data):
 
 @says(
     "composition",
-    r"No head significantly writes into the (queries|keys) of a later head what that head looks by"
+    r"No head writes a significant part of the advantage of a later head into its (queries|keys)"
     r"(?: \((\d+) texts?\))?\.",
 )
 def _(match, data):

@@ -66,8 +66,8 @@ def _(match, data):
 
 @says(
     "geometry",
-    rf"Less their mean over the corpus, a constant that no output depends on, it is ({NUMBER}) for keys and "
-    rf"({NUMBER}) for values\.",
+    rf"After subtracting their mean over the corpus, a constant that no output depends on, it is ({NUMBER}) for "
+    rf"keys and ({NUMBER}) for values\.",
 )
 def _(match, data):
     for kind, text in zip(("key", "value"), match.groups(), strict=True):
@@ -81,7 +81,8 @@ def convexity(draw):
 
 @says(
     "convexity",
-    rf"For (\d+) of (\d+) heads the output is within 0\.5‖v̄‖ of the uniform average of the values \(from ([\d.]+) "
+    rf"For (\d+) of (\d+) heads, the output differs from the uniform average of the values by less than half of the "
+    rf"length of that average \(from ([\d.]+) "
     rf"\(({NUMBER})\) to ([\d.]+) \(({NUMBER})\)(?:, ({BESIDE}))?\); attention uses (\d+ %) of the cone that the "
     rf"values span "
     r"\(mean width (\d+)°\)\.",

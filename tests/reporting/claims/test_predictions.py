@@ -39,8 +39,8 @@ def logitlens(draw):
 
 @says(
     "logitlens",
-    rf"The top token is the model's own, and stays so, from state ({NUMBER})(?: ± ({NUMBER}))? of 3 on, in the mean "
-    r"over predictions \((95 % CI over texts|one text)\); state 0 are the embeddings\.",
+    rf"On average over predictions, the top token is the model's own, and stays so, from state ({NUMBER})"
+    rf"(?: ± ({NUMBER}))? of 3 on \((95 % CI over texts|one text)\); state 0 is the embeddings\.",
 )
 def _(match, data):
     value, se, count = single(data, "depth")
@@ -83,7 +83,8 @@ def _(match, data):
 
 @says(
     "logitlens",
-    r"(\d+) of (\d+) heads adds? significantly more to the right token than to those of the text's other positions, or "
+    r"(\d+) of (\d+) heads adds? significantly more to the correct token than to those of the text's other "
+    r"positions, or "
     rf"less \(false discovery rate 5 %\); the largest differences of logits are those of ({NAMED})(.*)\.",
 )
 def _(match, data):
@@ -95,7 +96,7 @@ def _(match, data):
 
 @says(
     "logitlens",
-    r"No head adds significantly more to the right token than to those of the text's other positions, or less "
+    r"No head adds significantly more to the correct token than to those of the text's other positions, or less "
     r"\((\d+) texts?\)\.",
 )
 def _(match, data):

@@ -95,8 +95,8 @@ def removal(draw):
 
 @says(
     "removal",
-    rf"Without 50 % of the heads, (accuracy|loss) goes from ({NUMBER}) to ({NUMBER}) if (\w+) chooses them and "
-    rf"to ({NUMBER}) if chance does \(mean of (\d+) random sets, of which (\d+) do as well; "
+    rf"Removing 50 % of the heads changes (accuracy|loss) from ({NUMBER}) to ({NUMBER}) if (\w+) selects them, and "
+    rf"to ({NUMBER}) on average if they are drawn at random \((\d+) sets, of which (\d+) do as well; "
     rf"p = ({NUMBER}), corrected over signals\)\.( So few sets .*?\.)?( (?:All|None|The|\d+).*?worse(?:; the rest "
     r"do not differ significantly)?\.)?( The heads were ranked on the same texts, which favours signals that "
     r"use the loss\.)?",
@@ -157,8 +157,8 @@ NAMES = r"(?: \(((?:\d+\.\d+(?:, )?)+)\))?"
 
 @says(
     "gating",
-    rf"(\d+) of (\d+) heads facilitate the task with each of (\d+) seeds{NAMES}, (\d+) interfere{NAMES}, (\d+) do not "
-    r"matter, (\d+) are unclear\.",
+    rf"(\d+) of (\d+) heads facilitate the task with each of (\d+) seeds{NAMES}, (\d+) interfere{NAMES}, (\d+) make no "
+    r"difference, (\d+) are unclear\.",
 )
 def _(match, data):
     clear = {score: {name: low for name, low in by_head(data[f"{score}_low"]).items() if low > 0.8} for score in SCORES}
@@ -175,9 +175,9 @@ SEEDS = rf"({NUMBER})(?: ± ({NUMBER}) \(the change is (not )?significant\))?"
 
 @says(
     "gating",
-    rf"On 10 texts that no gate was fitted on, the loss is ({NUMBER}) as the model is, {SEEDS} with gates fitted "
-    rf"without "
-    rf"pressure, and {SEEDS} with the (\d+) heads of this stack that stay open under pressure \(95 % CI over seeds\)\.",
+    rf"On 10 texts that no gate was fitted on, the unchanged model has a loss of ({NUMBER}); it is {SEEDS} with gates "
+    rf"fitted without pressure, and {SEEDS} with the (\d+) heads of this stack that stay open under pressure "
+    rf"\(95 % CI over seeds\)\.",
 )
 def _(match, data):
     loss = {str(name): single(data, "loss", pressure=name) for name in data["pressure"].values}

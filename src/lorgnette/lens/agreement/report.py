@@ -80,7 +80,7 @@ def findings(result: Result) -> Iterator[Finding]:
     numbers |= {end: float(result.data[f"spearman_{end}"].sel(cell)) for end in ("low", "high")}
     words = (
         "Of {all} signals, {best} has the highest rank correlation with ablation" if len(row) > 1
-        else "The rank correlation of {best} with ablation is known alone"
+        else "Only the rank correlation of {best} with ablation is known"
     ) + " (ρ = {rho:.2f}, 95 % CI {low:.2f} to {high:.2f})."  # fmt: skip
     numbers["all"] = len(row)
     p = result.data["advantage_p"].sel({ABLATION: reference.removeprefix("ablation_"), SIGNAL: best})

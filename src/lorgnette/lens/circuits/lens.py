@@ -29,9 +29,11 @@ WAYS = ("query", "key", "value")
 TOP = 10
 _DESCRIPTIONS = {
     "effective_rank": "effective rank: exp of the entropy of the normalised singular values of a circuit",
-    "first_share": "share of the largest singular value in Σ σ²",
-    "positive": "Σ Re λ / Σ |λ| of W_V W_O: 1 = copies directions, −1 = reverses them",
-    "composition": "‖A B‖ / (‖A‖ ‖B‖): how much of the earlier head's output the later head can read",
+    "first_share": "share of the largest singular value in the sum of squares of all",
+    "positive": "real parts of the eigenvalues of W_V W_O over their absolute values, both summed: 1 for a head that "
+    "copies directions, −1 for one that reverses them",
+    "composition": "how much of what the earlier head writes the later head can read: the norm of the product of "
+    "their matrices over the product of their norms",
     "copied": f"share of sampled tokens that are among the {TOP} tokens their own OV circuit raises most",
     "turns": "the sampled tokens that the OV circuit raises most: token → token",
 }

@@ -110,7 +110,7 @@ def findings(result: Result) -> Iterator[Finding]:
         numbers: dict[str, int | str] = {"count": count, "pairs": pairs}
         if not count:
             yield Finding(
-                f"No head significantly writes into the {words} of a later head what that head looks by"
+                f"No head writes a significant part of the advantage of a later head into its {words}"
                 f"{over_texts(found)}.",
                 numbers,
                 nothing=True,
@@ -168,7 +168,7 @@ def cards(result: Result) -> Iterator[Measure]:
 
 
 REPORT = LensReport(
-    title="What makes each head look where it looks",
+    title="What makes each head attend where it does",
     chapter=FUNCTION,
     figures=figures,
     findings=findings,

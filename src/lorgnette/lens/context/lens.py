@@ -32,7 +32,7 @@ _DESCRIPTIONS = {
     "far_mass": "weight on all keys between them, mean over the same queries",
     "retrieval": "share of queries at which the head's largest weight is on a token far before them that comes next, "
     "of those whose next token stands there",
-    "retrieval_control": "the same if the next tokens of the text were dealt to its queries at random",
+    "retrieval_control": "the same if the next tokens of the text were assigned to its queries at random",
     "retrieval_excess": "retrieval minus its control, mean over texts",
     "loss_change": "loss if the head sees only sinks and window, minus the loss of the intact model (nats per token)",
     "shared_change": "the same if all heads that share its keys and values see only sinks and window",

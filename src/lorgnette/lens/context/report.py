@@ -17,7 +17,7 @@ from lorgnette.types import Json
 _TITLES = {
     "loss_change": "Increase of the loss when the head sees only sinks and window",
     "shared_change": "The same with all heads that share its keys and values",
-    "retrieval_excess": "Reading the next token where it stands far away, beyond chance",
+    "retrieval_excess": "Attention to a distant copy of the next token, beyond chance",
     "far_mass": "Attention beyond sinks and window",
     "sink_mass": "Attention to the first tokens",
     "local_mass": "Attention to the last tokens",

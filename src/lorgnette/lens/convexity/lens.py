@@ -16,14 +16,17 @@ from lorgnette.subject import Subject
 from lorgnette.texts.batch import Batch
 
 _DESCRIPTIONS = {
-    "distance": "‖y − v̄‖ / ‖v̄‖: distance of a head's output from the uniform average of the visible values",
-    "cosine": "cos(y, v̄)",
-    "angle": "angle between y and v̄, radians",
-    "cone_widest": "largest angle of a value with v̄, radians: if below π/2, y cannot leave this cone",
-    "cone_average": "mean angle of the values with v̄, radians",
-    "used": "angle(y, v̄) divided by the largest angle: share of the cone that attention uses",
-    "norm_ratio": "‖y‖ / ‖v̄‖",
-    "beyond": "share of queries whose y lies outside the cone (0 if the cone is narrower than π/2)",
+    "distance": "distance of a head's output from the uniform average of the visible values, relative to the length "
+    "of the average",
+    "cosine": "cosine of a head's output with the uniform average of the visible values",
+    "angle": "angle between a head's output and the uniform average of the visible values, in radians",
+    "cone_widest": "largest angle between a value and the uniform average, in radians; the output cannot leave a "
+    "cone narrower than π/2",
+    "cone_average": "mean angle between the values and their uniform average, in radians",
+    "used": "angle between the output and the uniform average, divided by the largest angle of a value: the share of "
+    "the cone that attention uses",
+    "norm_ratio": "length of a head's output divided by that of the uniform average of the visible values",
+    "beyond": "share of queries whose output lies outside the cone (0 if the cone is narrower than π/2)",
 }
 _NARROWEST = 1e-6
 """Radians: a cone narrower than this has no inside to use."""

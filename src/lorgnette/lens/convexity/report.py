@@ -36,7 +36,8 @@ def findings(result: Result) -> Iterator[Finding]:
         "widest": float(np.degrees(result.data["cone_widest"].mean())),
     }
     yield Finding(
-        "For {near} of {heads} heads the output is within 0.5‖v̄‖ of the uniform average of the values (from {least} to "
+        "For {near} of {heads} heads, the output differs from the uniform average of the values by less than half of "
+        "the length of that average (from {least} to "
         f"{{most}}{most.beside(names)}); attention uses {{used:.0%}} of the cone that the values span (mean width "
         "{widest:.0f}°).",
         numbers,

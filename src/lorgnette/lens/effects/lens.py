@@ -38,11 +38,12 @@ _DIGITS = 9
 """Effects that differ by less than this share of the largest one are equal: only rounding tells them apart."""
 _DESCRIPTIONS = {
     "direct": "what the head adds to {logit} through the residual stream and norms alone",
-    "total": "{logit} minus the same without the head, later layers included (exact ablation)",
-    "by_gradient": "total effect to first order: ⟨z − z′, ∂logit/∂z⟩, z the head's output, z′ what replaces it",
+    "total": "how far {logit} falls when the head is ablated, later layers included (exact)",
+    "by_gradient": "total effect to first order: the change of the head's output under ablation times the gradient "
+    "of the logit",
     "feed_forward": "what a layer's feed-forward part adds to {logit} by the direct path",
-    "terms": "terms that {logit} is the sum of, by the direct path; what replaces heads counts with the biases, the "
-    "remainder is that of the output head's tangent",
+    "terms": "terms that sum to {logit}, by the direct path; what replaces the heads counts as a bias, and the "
+    "remainder is what the tangent of the output head misses",
     "logit": "{logit}, mean over texts",
     "alike": "Spearman's ρ across all heads of one text between the total effect and a cheap one, mean over texts",
     "alike_means": "the same ρ of the means over texts",

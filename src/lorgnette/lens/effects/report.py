@@ -47,8 +47,8 @@ def _beside_total(result: Result) -> Figure:
         tooltip=alt.Tooltip(field="label", type="nominal"),
     )
     caption = (
-        f"Each head twice, against {_replacement(result)}. Where later layers pass on what a head writes, its total "
-        "effect is beyond its direct one; where others stand in for it, below."
+        f"Each head is drawn twice, measured against {_replacement(result)}. Its total effect exceeds the direct one "
+        "where later layers pass on what it writes, and falls short of it where other heads stand in for it."
     )
     return Figure("beside_total", "Direct effect and gradient beside the total effect", caption, chart, frame, frame)
 

@@ -40,8 +40,8 @@ _Readings = dict[str, dict[int, Float[Tensor, "2 text key"]]]
 _BERT_IDS = {101: "[CLS]", 102: "[SEP]", 1010: ",", 1012: ".", 1996: "the", 2003: "is"}
 
 _DESCRIPTIONS = {
-    "spearman": "Spearman's ρ of frequency rank with α received, and with ‖f(x)‖",
-    "spearman_all": "the same with α and ‖f(x)‖ averaged over all layers",
+    "spearman": "Spearman's ρ of frequency rank with the attention received, and with the norm ‖f(x)‖",
+    "spearman_all": "the same with attention and norms averaged over all layers",
 }
 
 

@@ -60,7 +60,9 @@ class Gating(Lens):
     """
 
     name: ClassVar[str] = "gating"
-    summary: ClassVar[str] = "heads that help, hurt or do not matter: gates fitted under pressure to keep and to remove"
+    summary: ClassVar[str] = (
+        "heads that help, hurt or make no difference: gates fitted under pressure to keep and to remove"
+    )
     reads = frozenset({"labels", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "facilitation": Signal("gate under pressure to remove every head", variable("facilitation")),

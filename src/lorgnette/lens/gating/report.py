@@ -99,7 +99,8 @@ def findings(result: Result) -> Iterator[Finding]:
     named = {name: f" ({{{name}_named}})" if clear[name] else "" for name in ("facilitation", "interference")}
     yield Finding(
         f"{{facilitation}} of {{heads}} heads facilitate the task with each of {{seeds}} seeds{named['facilitation']}, "
-        f"{{interference}} interfere{named['interference']}, {{irrelevance}} do not matter, {{unclear}} are unclear.",
+        f"{{interference}} interfere{named['interference']}, {{irrelevance}} make no difference, {{unclear}} are "
+        f"unclear.",
         numbers,
     )
     yield _loss(data)
@@ -119,7 +120,7 @@ def _loss(data: xr.Dataset) -> Finding:
         said[name] = f" ± {{{name}_half:.N}} ({told})" if told else ""
     halves = [numbers[f"{name}_half"] for name in said if said[name]]
     words = (
-        "On {test} texts that no gate was fitted on, the loss is {none:.N} as the model is, "
+        "On {test} texts that no gate was fitted on, the unchanged model has a loss of {none:.N}; it is "
         f"{{free:.N}}{said['free']} with gates fitted without pressure, and {{remove:.N}}{said['remove']} with the "
         "{left} heads of this stack that stay open under pressure (95 % CI over seeds)."
     )
@@ -132,7 +133,7 @@ def cards(result: Result) -> Iterator[Measure]:
 
 
 REPORT = LensReport(
-    title="Heads that help, hurt or do not matter",
+    title="Heads that help, hurt or make no difference",
     chapter=PRUNING,
     figures=figures,
     findings=findings,

@@ -24,7 +24,7 @@ def figures(result: Result) -> list[Figure]:
     }
     by_head = {
         "sim": "Queries, keys and values of a text (mean cosine)",
-        "sim_centred": "The same less their mean over the corpus",
+        "sim_centred": "The same minus their mean over the corpus",
         "effective_rank": "Effective rank of queries, keys and values",
     }
     drawn = titled_figures(states_as_layers(result), by_state) + titled_figures(result, by_head)
@@ -95,8 +95,8 @@ def _vectors(result: Result) -> Iterator[Finding]:
     if "sim_centred_all" in result.data:
         means = {kind: float(result.data["sim_centred_all"].sel({VECTORS: kind}).mean()) for kind in ("key", "value")}
         yield Finding(
-            "Less their mean over the corpus, a constant that no output depends on, it is {key:.2f} for keys and "
-            "{value:.2f} for values.",
+            "After subtracting their mean over the corpus, a constant that no output depends on, it is {key:.2f} for "
+            "keys and {value:.2f} for values.",
             means,
         )
 

@@ -168,7 +168,7 @@ class Gradients(CentredLens):
         """The mean size of the gradient, by kind of key."""
         variables = self.moments.arrays() | self.pairs.q() | self._over_all()
         descriptions = {
-            "gradient": f"|∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}",
+            "gradient": f"gradient magnitude |∂loss/∂α|, mean over pairs; loss: {TASKS[self.task]}",
             "over_all": "gradient on this category minus that on all weights, mean over heads",
         }
         result = self.result(variables, descriptions=descriptions)

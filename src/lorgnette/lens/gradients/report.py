@@ -19,7 +19,7 @@ _DRAWN = ("all", "cls", "sep", "punctuation", "other")
 
 def figures(result: Result) -> list[Figure]:
     kinds = categories_present(result, "gradient", _DRAWN)
-    title = "Gradient magnitude |∂loss/∂α| by category of token"
+    title = "Sensitivity of the loss to attention weights, by category of token"
     return [variable_figure(result, "gradient", title, category=kinds)]
 
 
@@ -64,7 +64,7 @@ REPORT = LensReport(
     compared=(
         Compared(
             "gradient",
-            "gradient magnitude |∂loss/∂α|",
+            "gradient magnitude",
             select={CATEGORY: _DRAWN},
             named={CATEGORY: ("all", "cls", "sep")},
         ),

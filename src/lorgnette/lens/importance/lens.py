@@ -212,7 +212,7 @@ class Importance(Lens):
     def _descriptions(self) -> dict[str, str]:
         taken = "what the head takes from the tokens of a part"
         out = {
-            "sensitivity": f"|∂loss/∂ξ| of a gate on the head; loss: {TASKS[self.task]}",
+            "sensitivity": f"gradient magnitude of the loss by a gate on the head; loss: {TASKS[self.task]}",
             "part_sensitivity": f"|∂loss/∂ξ| of a gate on {taken}",
             "part_loss_change": f"loss without {taken} minus loss with it",
         }

@@ -43,8 +43,8 @@ def changes(result: Result) -> Estimate | None:
 def figures(result: Result) -> list[Figure]:
     drawn = []
     if replacement(result) is not None:
-        drawn = [ranked(result), variable_figure(result, "loss_change", "Change of the loss without the head")]
-    return [*drawn, variable_figure(result, "sensitivity", "Sensitivity |∂loss/∂gate| of the loss to the head")]
+        drawn = [ranked(result), variable_figure(result, "loss_change", "Change in loss without the head")]
+    return [*drawn, variable_figure(result, "sensitivity", "Sensitivity of the loss to each head (gradient by a gate)")]
 
 
 def ranked(result: Result) -> Figure:
@@ -62,9 +62,8 @@ def ranked(result: Result) -> Figure:
     frame["low"], frame["high"] = frame.loss_change - frame.half, frame.loss_change + frame.half
     caption = (
         "Loss without the head minus loss with it, with its 95 % confidence interval over texts; colours at a false "
-        "discovery rate of 5 %. Heads are ordered by how much the loss depends on them (mean |∂loss/∂ξ|), as prune "
-        "orders them. Heads can replace each other: those that can be removed one at a time need not be removable "
-        "together."
+        "discovery rate of 5 %. Heads are ordered by how sensitive the loss is to a gate on them, as prune orders "
+        "them. Heads can stand in for each other: if each of two can be removed, both together may not be."
     )
     table = frame.drop(columns="half").round(5)
     return Figure("order", "Heads by how much the loss depends on them", caption, _line(frame), table, frame, wide=True)
@@ -86,8 +85,7 @@ def _line(frame: "pd.DataFrame") -> Chart:
     words = "heads, from least to most needed"
     x = alt.X(field="place", type="quantitative", title=words, scale=places, axis=head_axis(frame["which"].tolist()))
     y = {
-        name: alt.Y(field=name, type="quantitative", title="change of the loss")
-        for name in ("loss_change", "low", "high")
+        name: alt.Y(field=name, type="quantitative", title="change in loss") for name in ("loss_change", "low", "high")
     }
     scale = alt.Scale(domain=[_NEUTRAL, _NEEDED, _HARMFUL], range=[COLOURS[-1], POSITIVE, NEGATIVE])
     colour = alt.Color(field="kind", type="nominal", scale=scale, legend=alt.Legend(title=None, orient="top"))
@@ -157,7 +155,9 @@ def cards(result: Result) -> Iterator[Measure]:
     if measured is not None:
         yield Measure("importance", "increase of the loss without it", measured.value, "+.3f", rank=3)
     else:
-        yield Measure("importance", "|∂loss/∂gate|", result.data["sensitivity"], ".3f", rank=3)
+        yield Measure(
+            "importance", "sensitivity of the loss to a gate on the head", result.data["sensitivity"], ".3f", rank=3
+        )
 
 
 REPORT = LensReport(
@@ -167,7 +167,7 @@ REPORT = LensReport(
     findings=findings,
     compared=(
         Compared("loss_change", "increase of the loss without the head"),
-        Compared("sensitivity", "sensitivity |∂loss/∂gate|"),
+        Compared("sensitivity", "sensitivity of the loss"),
     ),
     cards=cards,
     rank=2,

@@ -34,19 +34,19 @@ _WORD = "a"
 _DESCRIPTIONS = {
     "agreement": "share of predictions whose top token at this state is the model's own",
     "settled": "share of predictions whose top token is the model's own at this state and at every later one",
-    "rank": "rank of the right token at this state (1: the largest logit)",
-    "reciprocal_rank": "1 / rank of the right token at this state",
-    "loss": "cross-entropy of the right token at this state, in nats",
+    "rank": "rank of the correct token at this state (1: the largest logit)",
+    "reciprocal_rank": "1 / rank of the correct token at this state",
+    "loss": "cross-entropy of the correct token at this state, in nats",
     "divergence": "KL(final ‖ state) of the predicted distributions, in nats",
     "chance": "how often the top token at this state is the model's prediction at another position of the same text",
     "excess": "agreement minus chance",
     "depth": "first state from which on the top token is the model's own (0: the embeddings), mean over predictions",
     "head_agreement": "share of predictions whose top token by the head's logits alone is the model's own",
-    "head_reciprocal_rank": "1 / rank of the right token by the head's logits alone",
-    "head_logit": "what the head adds to the logit of the right token, minus its mean over the vocabulary",
+    "head_reciprocal_rank": "1 / rank of the correct token by the head's logits alone",
+    "head_logit": "what the head adds to the logit of the correct token, minus its mean over the vocabulary",
     "head_excess": "head_agreement minus how often the head's top token is the prediction at another position",
-    "head_contrast": "what the head adds to the logit of the right token, minus what it adds to the right tokens of "
-    "the text's other positions",
+    "head_contrast": "what the head adds to the logit of the correct token, minus what it adds to the correct tokens "
+    "of the text's other positions",
 }
 
 
@@ -62,7 +62,7 @@ class LogitLens(Lens):
     masked: 15 % of the tokens, which are masked): does the top token agree with the model's, what rank has the right
     token, KL(final ‖ row), and from which state on the top token stays the model's (`depth`, `settled`). Means over the
     predictions of a text, then over texts. The control is the same text: how often does a top token agree with the
-    prediction at another position (`chance`)? `head_contrast` compares the right token with those of the other
+    prediction at another position (`chance`)? `head_contrast` compares the correct token with those of the other
     positions in the same way, so that a token that a head always favours adds nothing.
 
     `positions`: heads are read at so many predictions of each text, drawn at random (0: at all), as every head takes a

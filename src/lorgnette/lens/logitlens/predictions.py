@@ -1,4 +1,4 @@
-"""Numbers of single predictions: what some logits say of the final prediction, and of the right token."""
+"""Numbers of single predictions: what some logits say of the final prediction, and of the correct token."""
 
 from dataclasses import dataclass
 

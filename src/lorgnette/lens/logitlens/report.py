@@ -20,11 +20,11 @@ _OF_STATES = {
     "chance": "The same at another position of the text",
     "settled": "Share of predictions that have settled",
     "divergence": "KL divergence of the final prediction from that of each layer (nats)",
-    "reciprocal_rank": "Reciprocal rank of the right token",
-    "loss": "Cross-entropy of the right token (nats)",
+    "reciprocal_rank": "Reciprocal rank of the correct token",
+    "loss": "Cross-entropy of the correct token (nats)",
 }
 _OF_HEADS = {
-    "head_contrast": "What each head adds to the right token, beyond those of other positions",
+    "head_contrast": "What each head adds to the correct token, beyond what it adds to those of other positions",
     "head_agreement": "How often the top token of a head alone is the model's",
 }
 
@@ -34,7 +34,7 @@ def figures(result: Result) -> list[Figure]:
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    """Where predictions settle, where agreement is more than chance, and which heads write the right token."""
+    """Where predictions settle, where agreement is more than chance, and which heads write the correct token."""
     data = result.data
     if STATE in data.dims and bool(data["agreement"].notnull().any()):
         yield from _depth(data)
@@ -53,8 +53,9 @@ def _depth(data: xr.Dataset) -> Iterator[Finding]:
     interval = " (95 % CI over texts)" if sure else " (one text)"
     numbers: Json = {"depth": float(found.value), "half": half, "layers": int(data[STATE].max())}
     yield Finding(
-        f"The top token is the model's own, and stays so, from state {{depth:{d}}}{sure} of {{layers}} on, in the mean "
-        f"over predictions{interval}; state 0 are the embeddings.",
+        f"On average over predictions, the top token is the model's own, and stays so, from state "
+        f"{{depth:{d}}}{sure} of "
+        f"{{layers}} on{interval}; state 0 is the embeddings.",
         numbers,
     )
 
@@ -102,7 +103,7 @@ def _heads(data: xr.Dataset) -> Iterator[Finding]:
     named, doubt = significant_heads(sizes, sure, found.value, data.get("head_contrast_top_q"))
     count = int(sure.sum())
     numbers = {"count": count, "heads": len(cells), "named": named}
-    words = "more to the right token than to those of the text's other positions, or less"
+    words = "more to the correct token than to those of the text's other positions, or less"
     if not named:
         yield Finding(f"No head adds significantly {words}{over_texts(found)}.", numbers, nothing=True)
         return
@@ -115,8 +116,8 @@ def _heads(data: xr.Dataset) -> Iterator[Finding]:
 
 def cards(result: Result) -> Iterator[Measure]:
     if "head_contrast" in result.data:
-        about = "what the head adds to the logit of the right token, beyond those of the text's other positions"
-        yield Measure("right token", about, result.data["head_contrast"], "+.3f")
+        about = "what the head adds to the logit of the correct token, beyond those of the text's other positions"
+        yield Measure("correct token", about, result.data["head_contrast"], "+.3f")
 
 
 REPORT = LensReport(
@@ -127,7 +128,7 @@ REPORT = LensReport(
     compared=(
         Compared("agreement", "agreement with the final prediction"),
         Compared("divergence", "KL divergence of the final prediction"),
-        Compared("head_contrast", "what heads add to the right token"),
+        Compared("head_contrast", "what heads add to the correct token"),
     ),
     cards=cards,
 )

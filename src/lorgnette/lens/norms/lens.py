@@ -39,27 +39,34 @@ _PER_HEAD = ("weight", "norm", "norm_share", "f_norm")
 _OUTPUT = ("contribution", "contribution_share")
 _ALL_HEADS = ("all_heads_norm", "all_heads_share")
 DESCRIPTIONS = {
-    "weight": "Σ_j α_ij over the tokens j of a category, mean over queries",
-    "norm": "Σ_j ‖α_ij f(x_j)‖ over the tokens j of a category, mean over queries",
-    "norm_share": "share of the category in Σ_j ‖α_ij f(x_j)‖ over all tokens and queries of a text",
-    "f_norm": "‖f(x_j)‖, mean over the tokens of a category",
-    "f_mean": "‖f(x)‖, mean over all tokens of the corpus",
+    "weight": "attention weight on the tokens of a category, mean over queries",
+    "norm": "sum of the norms ‖αf(x)‖ over the tokens of a category, mean over queries",
+    "norm_share": "share of the norms ‖αf(x)‖, summed over all tokens and queries of a text, that the category "
+    "supplies",
+    "f_norm": "norm ‖f(x)‖ of the transformed value vectors, mean over the tokens of a category",
+    "f_mean": "norm ‖f(x)‖, mean over all tokens of the corpus",
     "f_sd": "standard deviation of ‖f(x)‖ over all N tokens of the corpus (denominator N)",
-    "f_cv": "coefficient of variation of ‖f(x)‖: sd / mean",
+    "f_cv": "coefficient of variation of ‖f(x)‖: its standard deviation divided by its mean",
     "f_min": "smallest ‖f(x)‖",
     "f_max": "largest ‖f(x)‖",
-    "all_heads_norm": "Σ_j ‖Σ_h α f(x_j)‖ over the tokens j of a category, mean over queries; with residual, with norm",
+    "all_heads_norm": "norm of what all heads together take from a token, summed over a category, mean over queries; "
+    "by variant also with the residual and LayerNorm",
     "all_heads_share": "share of the category in the summed norms of all tokens of a text",
-    "contribution": "Σ_j α_ij f(x_j)·y_i/‖y_i‖ over a category's tokens j, mean over queries; y_i = Σ_j α_ij f(x_j)",
-    "contribution_share": "share of the category in Σ_i ‖y_i‖ of a text; negative: opposes the output",
-    "all_heads_contribution": "the same for the sum over heads: y_i = Σ_h Σ_j α f(x_j), without b_O",
-    "all_heads_contribution_share": "share of the category in Σ_i ‖y_i‖, for the sum over heads",
-    "mixing": "‖Σ_{j≠i} term_j‖ / (‖Σ_{j≠i} term_j‖ + ‖term_i‖), mean over tokens i",
+    "contribution": "what the tokens of a category contribute along the head's output, mean over queries",
+    "contribution_share": "signed share of the length of the head's output, summed over a text; a category with a "
+    "negative share points against the output",
+    "all_heads_contribution": "what the tokens of a category contribute along the output of all heads together, "
+    "without its bias",
+    "all_heads_contribution_share": "signed share of the length of the output of all heads together",
+    "mixing": "norm of what other tokens contribute, divided by the sum of this norm and that of the token's own "
+    "part; mean over tokens",
     "mixing_min": "smallest mixing ratio of any token",
     "mixing_max": "largest mixing ratio of any token",
-    "expansion": "‖Σ_h f^h(x)‖ / ‖x‖, mean over tokens; x: the state in the residual stream",
-    "spearman": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of a layer, all heads together",
-    "spearman_all": "rank correlation of α_ij with ‖f(x_j)‖ over the pairs of all layers and heads",
+    "expansion": "norm ‖f(x)‖ of all heads together divided by the norm ‖x‖ of the residual stream, mean over tokens",
+    "spearman": "rank correlation of the weight α with ‖f(x)‖ over the pairs of a query and a key in a layer, all "
+    "heads together",
+    "spearman_all": "rank correlation of the weight α with ‖f(x)‖ over the pairs of a query and a key in all layers "
+    "and heads",
 }
 
 

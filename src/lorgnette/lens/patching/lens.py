@@ -28,7 +28,7 @@ from lorgnette.texts.batch import Batch
 
 _DESCRIPTIONS = {
     "effect": "(patched − corrupt) / (clean − corrupt) of the mean logit differences: 0 the head changes nothing, 1 it "
-    "brings back all; 95 % interval over pairs",
+    "restores all; 95 % interval over pairs",
     "patched": "logit difference of the counterpart with this head's output from the text, mean over pairs",
     "change": "patched minus corrupt logit difference, mean over pairs",
     "change_q": "p of the change (t test over pairs), corrected over heads (Benjamini–Hochberg)",
@@ -62,7 +62,7 @@ class Patching(Lens):
     reads = frozenset({"labels", "cpu"})
     signals: ClassVar[Mapping[str, Signal]] = {
         "patching": Signal(
-            "share of a pair's difference that patching the head brings back", variable("effect"), signed=True
+            "share of a pair's difference that patching the head restores", variable("effect"), signed=True
         )
     }
 

@@ -41,10 +41,10 @@ def findings(result: Result) -> Iterator[Finding]:
     words += ". Patching changes it significantly for {count} of {heads} heads (false discovery rate 5 %)"
     back = heads(data["effect"].where(sure & (data["effect"] > 0)))[:NAMED]
     if not back:
-        yield Finding(f"{words}, and none of them brings it back.", numbers)
+        yield Finding(f"{words}, and none of them restores it.", numbers)
         return
     named = ", ".join(_share(result, one) for one in back)
-    words += "; the largest shares that one of them brings back are those of {named}"
+    words += "; the largest shares that a single head restores are those of {named}"
     yield Finding(f"{words}{_first(result, back[0])}.", {**numbers, "named": named})
 
 
@@ -67,7 +67,9 @@ def _share(result: Result, one: HeadValue) -> str:
 
 
 def cards(result: Result) -> Iterator[Measure]:
-    yield Measure("patching", "share of the difference of two texts that it brings back", result.data["effect"], ".0%")
+    yield Measure(
+        "patching", "share of the difference between two texts that it restores", result.data["effect"], ".0%"
+    )
 
 
 REPORT = LensReport(

@@ -34,7 +34,7 @@ def figures(result: Result) -> list[Figure]:
         caption = (
             f"{metric.capitalize()} without that share of the heads, the least important by each signal first; the "
             f"intact model has {intact:.3f}. Bars: 95 % intervals over texts. Dashed: random sets. "
-            f"Heads were ranked on {_ranked_on(result)}; those that go give {_replacement(result)}."
+            f"Heads were ranked on {_ranked_on(result)}; removed heads output {_replacement(result)}."
         )
         title = f"{metric.capitalize()} without the least important heads"
         chart = curves(rows, metric)
@@ -91,9 +91,9 @@ def findings(result: Result) -> Iterator[Finding]:
         "as_good": int((sign * (result.data[f"{metric}_draw"].sel(at) - signals.sel({SIGNAL: best})) >= 0).sum()),
     }  # fmt: skip
     words = (
-        "Without {share:.0%} of the heads, {metric} goes from {intact:.3f} to {left:.3f} if {best} "
-        "chooses them and to {random:.3f} if chance does (mean of {draws} random sets, of which {as_good} do as well; "
-        "p = {p:.2g}, corrected over signals)."
+        "Removing {share:.0%} of the heads changes {metric} from {intact:.3f} to {left:.3f} if {best} selects them, "
+        "and to {random:.3f} on average if they are drawn at random ({draws} sets, of which {as_good} do as well; p = "
+        "{p:.2g}, corrected over signals)."
     )
     if 1 / (1 + numbers["draws"]) >= LEVEL:
         words += f" So few sets can never show that a signal is better than chance: take at least {FEWEST_DRAWS}."

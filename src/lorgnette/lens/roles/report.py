@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from lorgnette.axes import HEAD, LAYER, PART, PER_HEAD, ROLE, STACK
-from lorgnette.figures.charts import COLOURS
+from lorgnette.figures.charts import COLOURS, cell_axis, cell_steps
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import Finding, head_places
 from lorgnette.figures.lens_report import FUNCTION, Changes, HeadPlace, HeadRole, LensReport, Measure, TextTable
@@ -94,18 +94,24 @@ def role_map(result: Result) -> Chart:
         words = str(result.data["roles"].sel({STACK: stack, LAYER: layer, HEAD: head}).item())
         row = {"family": family(labels_at(result, place)), "label": f"{layer}.{head}: {words}"}
         rows.setdefault(stack, []).append({"layer": layer, "head": head, **row})
-    several = result.data.sizes[STACK] > 1
-    panels = [_panel(cells).properties(title=stack if several else "") for stack, cells in rows.items()]
-    return alt.hconcat(*panels) if len(panels) > 1 else panels[0]
+    several = len(rows) > 1
+    sizes = result.data.sizes[LAYER], result.data.sizes[HEAD]
+    there = {row["family"] for cells in rows.values() for row in cells}
+    panels = [
+        _panel(cells, there, cell_steps(*sizes, several=several)).properties(title=stack if several else "")
+        for stack, cells in rows.items()
+    ]
+    return alt.hconcat(*panels) if several else panels[0]
 
 
-def _panel(rows: list[Json]) -> Chart:
-    axis = alt.Axis(labelAngle=0, ticks=False, domain=False)
-    scale = alt.Scale(domain=list(_FAMILY_COLOURS), range=list(_FAMILY_COLOURS.values()))
-    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(22), height=alt.Step(22)).mark_rect(stroke="white")
+def _panel(rows: list[Json], there: set[str], steps: tuple[int, int]) -> Chart:
+    across, down = steps
+    colours = {name: colour for name, colour in _FAMILY_COLOURS.items() if name in there}
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    chart = alt.Chart(alt.Data(values=rows), width=alt.Step(across), height=alt.Step(down)).mark_rect(stroke="white")
     return chart.encode(
-        x=alt.X(field="head", type="ordinal", title="head", axis=axis),
-        y=alt.Y(field="layer", type="ordinal", title="layer", axis=axis),
+        x=alt.X(field="head", type="ordinal", title="head", axis=cell_axis(across)),
+        y=alt.Y(field="layer", type="ordinal", title="layer", axis=cell_axis(down)),
         color=alt.Color(field="family", type="nominal", scale=scale, title=None),
         description=alt.Description(field="label", type="nominal"),
         tooltip=alt.Tooltip(field="label", type="nominal"),

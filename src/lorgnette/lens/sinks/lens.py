@@ -34,9 +34,10 @@ PLACES = ("all", *CATEGORIES)
 _OF_SINKS = ("arrives", "value_ratio", "activation_ratio")
 _DESCRIPTIONS = {
     "rate": "share of texts in which a token of this category receives more than the threshold of the weight",
-    "arrives": "share of the sink in the summed norms ‖α f(x)‖, over texts with a sink",
-    "value_ratio": "‖f(x)‖ of the sink divided by the mean of the other tokens, over texts with a sink",
-    "activation_ratio": "largest |component| of the sink's state over that of the median token, texts with a sink",
+    "arrives": "share of the summed norms ‖αf(x)‖ that the sink supplies, mean over texts with a sink",
+    "value_ratio": "norm ‖f(x)‖ of the sink divided by the mean over the other tokens, mean over texts with a sink",
+    "activation_ratio": "largest component of the sink's state, in absolute value, over that of the median token, "
+    "mean over texts with a sink",
     "learnt": "weight on a learnt sink (which is not a token), mean over queries",
     "kind_top_q": "q of the difference from the category that is a sink most often: paired, corrected over all pairs",
     "loss": "loss of the intact model, mean over texts",

@@ -1,11 +1,14 @@
 """What the pages show of sinks: how many heads have one, where, and what it sends."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import altair as alt
 import numpy as np
 import xarray as xr
 
-from lorgnette.axes import CATEGORY, CHANGE, HEAD, THRESHOLD
+from lorgnette.axes import CATEGORY, CHANGE, HEAD, LAYER, STACK, THRESHOLD
+from lorgnette.figures.cells import said, table
+from lorgnette.figures.charts import COLOURS, KIND_COLOURS, heat_map, percent_axis
 from lorgnette.figures.doubt import difference, extreme, significantly_above
 from lorgnette.figures.figure import Figure
 from lorgnette.figures.finding import HALF, Finding, decimals, heads
@@ -15,6 +18,11 @@ from lorgnette.figures.variables import figure_per_variable, titled_figures
 from lorgnette.lens.sinks.kinds import KINDS, candidates
 from lorgnette.results import Result
 from lorgnette.statistics.estimate import Estimate
+from lorgnette.types import Chart, Json
+
+_ANY = "any token"
+_LINES = {_ANY: "#444444", **{said(kind): KIND_COLOURS.get(kind, COLOURS[0]) for kind in KINDS}}
+"""The opening token and, where none opens a text, the first one have the same colour: texts have one of them."""
 
 
 def _narrow(result: Result) -> Result:
@@ -26,11 +34,67 @@ def _narrow(result: Result) -> Result:
 
 def figures(result: Result) -> list[Figure]:
     titles = {
-        "rate": "Sink rate by category of token",
         "arrives": "Share of the output norm that the sink contributes",
         "activation_ratio": "Largest activation of the sink over that of a typical token",
     }
-    return titled_figures(_narrow(result), titles) or figure_per_variable(result)
+    if "rate" not in result.data:
+        return figure_per_variable(result)
+    return [_rates(result), *titled_figures(_narrow(result), titles)]
+
+
+def _rates(result: Result) -> Figure:
+    """Which heads have a sink at the threshold, and how the rate falls if a sink must receive more."""
+    narrow = _narrow(result)
+    threshold = float(narrow.data[THRESHOLD])
+    there = result.data["rate"].notnull().any([dim for dim in result.data["rate"].dims if dim != STACK])
+    stacks = there[STACK].values[there.values].tolist()
+    curves = {stack: _by_threshold(result.data["rate"].sel({STACK: stack})) for stack in stacks}
+    kinds = {row["kind"]: None for rows in curves.values() for row in rows}
+    heads = heat_map(narrow, "rate", category="all")
+    if len(stacks) == 1:
+        chart = alt.hconcat(heads, _curves(curves[stacks[0]], kinds, threshold, 260), spacing=40)
+    else:
+        panels = [_curves(rows, kinds, threshold, 180).properties(title=stack) for stack, rows in curves.items()]
+        chart = alt.vconcat(heads, alt.hconcat(*panels), spacing=30)
+    places = ("left", "right") if len(stacks) == 1 else ("above", "below")
+    at = f"{threshold:.0%}".replace("%", " %")
+    caption = (
+        f"{places[0].capitalize()}: the share of texts in which one token receives more than {at} of the head's "
+        f"weight. {places[1].capitalize()}: the same for other thresholds, by kind of token, mean over heads; the "
+        f"dashed line marks {at}."
+    )
+    numbers = table(narrow.data["rate"]), result.to_dataframe("rate")
+    chart = chart.resolve_scale(color="independent")
+    return Figure("rate", "How often one token takes much of the weight", caption, chart, *numbers, wide=True)
+
+
+def _by_threshold(rate: xr.DataArray) -> list[Json]:
+    """The rate of each kind of token, mean over the heads of a stack, at every threshold."""
+    mean = rate.mean([LAYER, HEAD])
+    kinds = candidates({kind: float(mean.sel({CATEGORY: kind}).mean()) for kind in KINDS})
+    rows: list[Json] = []
+    for kind in ("all", *kinds):
+        name = _ANY if kind == "all" else said(kind)
+        for cell in mean.sel({CATEGORY: kind}).dropna(THRESHOLD):
+            at = float(cell[THRESHOLD])
+            label = f"{name}, threshold {at:g}: {cell.item():.3f}"
+            rows.append({"threshold": at, "rate": cell.item(), "kind": name, "label": label})
+    return rows
+
+
+def _curves(rows: list[Json], kinds: Iterable[str], threshold: float, width: int) -> Chart:
+    scale = alt.Scale(domain=[name for name in _LINES if name in kinds],
+                      range=[colour for name, colour in _LINES.items() if name in kinds])  # fmt: skip
+    shares = {"type": "quantitative", "axis": percent_axis(), "scale": alt.Scale(domain=[0, 1])}
+    x = alt.X(field="threshold", title="threshold: share of the weight", **shares)
+    lines = alt.Chart(alt.Data(values=rows), width=width, height=180).encode(
+        x=x,
+        y=alt.Y(field="rate", title="share of texts with a sink", **shares),
+        color=alt.Color(field="kind", type="nominal", title=None, scale=scale),
+        description=alt.Description(field="label", type="nominal"),
+    )
+    rule = alt.Chart(alt.Data(values=[{"threshold": threshold}])).mark_rule(strokeDash=[4, 3]).encode(x=x)
+    return alt.layer(rule, lines.mark_line(strokeWidth=2), lines.mark_point(filled=True, size=40, opacity=1))
 
 
 def findings(result: Result) -> Iterator[Finding]:
@@ -72,7 +136,7 @@ def _of_these(data: xr.Dataset, count: int) -> Iterator[Finding]:
     yield Finding(f"In {these}, the sink is most often {{kind}} (in {{rate:.0%}} of texts{doubt}).", numbers)
     arrives = float(data["arrives"].mean())
     if arrives == arrives:
-        words = f"In {these}, the sink contributes {{share:.0%}} of the summed norms ‖α f(x)‖."
+        words = f"In {these}, the sink contributes {{share:.0%}} of the summed norms ‖αf(x)‖."
         yield Finding(words, {"heads": count, "share": arrives})
 
 

@@ -27,7 +27,7 @@ _DESCRIPTIONS = {
     "retrieval: other tokens of the needle",
     "excess": "score minus control, mean over sequences (retrieval: trials)",
     "excess_q": "p of the excess (one-sided t test over sequences or trials), corrected over heads",
-    "recall": "share of the needle's tokens that the model says, mean over trials",
+    "recall": "share of the needle's tokens that the model generates, mean over trials",
 }
 
 

@@ -42,7 +42,7 @@ def _recall(result: Result) -> Figure:
         color=alt.Color(field="value", type="quantitative", title="recall",
                         scale=alt.Scale(scheme="viridis", domain=[0, 1])),
     )  # fmt: skip
-    caption = "Share of the needle's tokens that the model says, mean over trials."
+    caption = "Share of the needle's tokens that the model generates, mean over trials."
     return Figure("recall", "Needle in a haystack: what the model finds", caption, chart, frame.round(3), frame)
 
 

@@ -16,7 +16,7 @@ from lorgnette.texts.batch import Batch
 from lorgnette.texts.token_kinds import CATEGORIES
 
 _DESCRIPTIONS = {
-    "entropy": "−Σ α log α of a row, in nats, mean over queries",
+    "entropy": "entropy of a row of attention weights, in nats, mean over queries",
     "entropy_normalised": "entropy divided by the log of the number of visible keys (rows with one key excluded)",
     "peak": "largest weight of a row, mean over queries",
     "confidence": "largest weight on a non-special key, not renormalised, mean over non-special queries",
