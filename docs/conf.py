@@ -14,6 +14,7 @@ from address import address, theme_options, with_notebook_links  # noqa: E402
 from commands import command_reference  # noqa: E402
 from docutils.nodes import paragraph as paragraph_node  # noqa: E402
 from needs import models, not_run, with_note  # noqa: E402
+from parameters import helps, plainly  # noqa: E402
 from repository import with_links, write_pages  # noqa: E402
 
 import lorgnette  # noqa: E402
@@ -68,7 +69,20 @@ def as_rst(app, what, name, obj, options, lines):
             out += ["::", "", *("    " + row for row in rows), ""]
         else:
             out += [*map(_escaped, rows), ""]
-    lines[:] = out
+    described = (f":param {parameter}: {_escaped(text)}" for parameter, text in HELPS.get(name, {}).items())
+    lines[:] = [*out, *described]
+
+
+HELPS: dict[str, dict[str, str]] = {}
+"""By function, what its parameters mean, where the commands say it."""
+
+
+def take_settings():
+    """Functions that take the fields of settings show plain types, and the help of the commands."""
+    for name in ("train", "prune"):
+        function = getattr(lorgnette, name)
+        HELPS[f"lorgnette.{name}"] = helps(function)
+        function.__signature__ = plainly(function)
 
 
 def _escaped(line: str) -> str:
@@ -95,6 +109,7 @@ def describe(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
+    take_settings()
     app.connect("autodoc-process-docstring", as_rst)
     app.connect("source-read", links)
     app.connect("html-page-context", describe)

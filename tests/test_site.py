@@ -1,6 +1,7 @@
 """What surrounds the pages: the reference, links that need the repository's address, and the recipe for conda."""
 
 import importlib
+import inspect
 import json
 import re
 import tomllib
@@ -12,6 +13,10 @@ import lorgnette as lo
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference" / "api"
+
+
+UNSHOWN = set()
+"""Parameters of functions that no command has."""
 
 
 @pytest.fixture
@@ -26,6 +31,16 @@ def test_every_public_name_is_on_one_page_of_the_reference():
     assert sorted(named) == sorted(set(lo.__all__) - {"__version__", "lens"})
     index = (REFERENCE / "index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`lo\.(\w+)`", index)) == set(named)
+
+
+def test_the_reference_shows_types_and_help_of_settings_not_their_annotations(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    parameters = importlib.import_module("parameters")
+    for function in (lo.train, lo.prune):
+        signature = str(parameters.plainly(function))
+        assert "select: str" in signature or "method: str" in signature
+        assert not re.search(r"Annotated|Shown|OneOf|object at", signature)
+        assert set(inspect.signature(function).parameters) - set(parameters.helps(function)) <= {"options"} | UNSHOWN
 
 
 def test_without_an_address_no_link_needs_one(address):
