@@ -232,7 +232,7 @@ def test_paths_prints_the_strongest_edges_and_draws_them(monkeypatch, tmp_path):
     [
         (("--figure", "a.svg"), "--figure goes with"),
         (("--paths", "--logit-lens"), "--logit-lens and --paths: one at a time"),
-        (("--paths", "--layer", "1", "--head", "1"), "--paths goes without"),
+        (("--paths", "--layer", "1", "--head", "1"), "--paths cannot be combined with"),
         (("--logit-lens", "--among", "heads"), "--against, --count and --among go with --paths"),
         (("--paths", "--among", "layers"), "--among is all or heads"),
         (("--why", "1"), "--why goes with --layer and --head"),

@@ -20,7 +20,7 @@ import lorgnette as lo
         (lambda: lo.Next([5]), "piece, a piece of text or the id of a token, must be"),
         (lambda: lo.Next(at="x"), "at, the place of a token"),
         (lambda: lo.merge([3]), "A shard is what look"),
-        (lambda: lo.report(3), "A report is of a run"),
+        (lambda: lo.report(3), "A report needs a run"),
         (lambda: lo.remove_heads(3, ["1.2"]), "remove_heads takes a Subject or a model"),
         (lambda: lo.remove_heads(bert(), 3), "Heads are a list of names"),
         (lambda: lo.remove_heads(bert(), ["1.2"], factors={"1.2": 0.5}), "factors of heads are named by Site"),

@@ -157,7 +157,7 @@ def test_a_split_that_is_not_there_lists_those_that_are(data):
         lo.corpus("ud_en_pud", split="train", data=data)
     with pytest.raises(UserError, match=r"no split 'tset'; there are train, val, test\. Did you mean 'test'"):
         lo.corpus("hatexplain:tset", data=data)
-    with pytest.raises(UserError, match="splits that are there: train, val, test, test_2016_flickr, test_2018_flickr"):
+    with pytest.raises(UserError, match="available splits: train, val, test, test_2016_flickr, test_2018_flickr"):
         lo.corpus("multi30k:en-cs:test_2017_flickr", data=data)
     with pytest.raises(UserError, match=r"no split 'en-xx'.*variants: en-fr"):
         lo.corpus("multi30k:en-xx", data=data)
@@ -175,7 +175,7 @@ def test_folders(tmp_path, monkeypatch):
     (folder / "dev.tsv").write_text("a fine film\t1\nno\t0\n")
     monkeypatch.setenv("LORGNETTE_DATA", str(tmp_path))
     assert [(e.text, e.label) for e in lo.corpus("sst2:validation")] == [("a fine film", 1), ("no", 0)]
-    with pytest.raises(UserError, match=r"no file train.tsv .*splits that are there: dev"):
+    with pytest.raises(UserError, match=r"no file train.tsv .*available splits: dev"):
         lo.corpus("sst2")
     with pytest.raises(UserError, match="not on the Hugging Face hub"):
         lo.corpus("yelphat")

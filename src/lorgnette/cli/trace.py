@@ -155,7 +155,7 @@ def trace(
         raise typer.BadParameter(
             f"--why goes with --layer and --head, without {others}."
             if why is not None
-            else f"{asked[0]} goes without {others}, --layer and --head."
+            else f"{asked[0]} cannot be combined with {others}, --layer and --head."
         )
     how = prompting.generation(generate, temperature, top_k, top_p, seed)
     from lorgnette.subject.trace import require_room
@@ -176,7 +176,9 @@ def trace(
         return
     if html is not None and stack in {site.name for site in subject.tower_sites}:
         if explain or without or how is not None:
-            raise typer.BadParameter(f"--stack {stack} with --html goes without --explain, --without and --generate.")
+            raise typer.BadParameter(
+                f"--stack {stack} with --html cannot be combined with --explain, --without and --generate."
+            )
         typer.echo(subject.trace(example).tower().save(html))
         return
     if html is not None:

@@ -128,7 +128,7 @@ def layer_predictions(subject: Subject, batch: Batch) -> LayerPredictions:
     head = OutputHead(subject)
     tokens = batch.source if batch.target is None else batch.target
     if not bool(tokens.mask.any()):
-        raise UserError("The text has no token that a layer could predict from. Give one with a word in it.")
+        raise UserError("The text has no token to predict from. Pass a text with at least one word.")
     head.check(batch)
     where = tokens.mask if subject.anatomy.causal else positions(subject, batch)
     places = Predictions.at(where)

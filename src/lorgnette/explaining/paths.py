@@ -190,7 +190,7 @@ def strongest_paths(
         return lambda given: explained(subject, batch, SimpleNamespace(logits=given), target)
 
     if not bool(batch.source.mask.any()):
-        raise UserError("The text has no token that a path could begin at. Give one with a word in it.")
+        raise UserError("The text has no token at which a path could begin. Pass a text with at least one word.")
     stream = EdgeStream(subject, batch, choose)
     _measure(stream, subject, against)
     assert stream.value is not None

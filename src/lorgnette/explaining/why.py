@@ -161,7 +161,7 @@ def why(
 def split_score(subject: Subject, batch: Batch, head: Head, query: int, key: int | None = None) -> Why:
     """The same for a text that is tokenised already: the only one of the batch."""
     if not bool(batch.source.mask.any()):
-        raise UserError("The text has no token that a head could look from. Give one with a word in it.")
+        raise UserError("The text has no token to attend from. Pass a text with at least one word.")
     ((site, (index,)),) = heads_at(subject, [head]).items()
     stream = ResidualStream(subject, batch)
     call = stream.calls[site]

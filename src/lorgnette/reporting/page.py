@@ -227,7 +227,7 @@ def subjects(results: Source) -> dict[str, Results]:
     if isinstance(results, Result):
         results = Results([results])
     if not isinstance(results, Mapping):
-        raise UserError(f"A report is of a run: its folder, or the results of look. Got {shown(results)} instead.")
+        raise UserError(f"A report needs a run: its folder, or the results of look. Got {shown(results)} instead.")
     if not results:
         raise UserError("There are no results to report on. Run look first.")
     if isinstance(results, Results):

@@ -303,7 +303,7 @@ class Encoder:
             name = "" if example.id == "text" else f" {example.id!r}"  # a text that was typed has no name
             raise UserError(
                 f"The text{name} has {len(side)} tokens and the model takes {self.limit}. Split it, or let "
-                "look or serve cut it (--truncate; cuts are counted and said)."
+                "look or serve truncate it (--truncate; the results say how many texts were cut)."
             )
         return side.at(positions_within(side.special.tolist(), self.limit))
 

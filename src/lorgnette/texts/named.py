@@ -274,7 +274,7 @@ def _file(folder: Path, file: str, title: str, known: Named, variant: str) -> Pa
 
     splits = ", ".join(split for split in known.splits if whole(split)) or "none"
     raise UserError(
-        f"{title}: no file {file} (or {', '.join(COMPRESSED)}) in {folder}; splits that are there: {splits}."
+        f"{title}: no file {file} (or {', '.join(COMPRESSED)}) in {folder}; available splits: {splits}."
         + (f" It is one of {known.source}." if known.source else "")
     )
 

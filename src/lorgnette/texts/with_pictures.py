@@ -132,7 +132,9 @@ class PictureEncoder(Encoder):
                 inputs[name] = torch.cat([_wider(row, 1, source.ids.shape[1]) for row in rows])
                 continue
             if first.dim() > 4 and len(with_pictures) < len(encoded):
-                raise UserError("Some of these texts have a picture and others none, which this model does not take.")
+                raise UserError(
+                    "Some of these texts have a picture and some do not; this model cannot mix them in a batch."
+                )
             tiles = max(one.seen[name].shape[1] for one in with_pictures) if first.dim() > 1 else 0
             same = name != "pixel_values" or first.dim() <= 4
             inputs[name] = torch.cat(

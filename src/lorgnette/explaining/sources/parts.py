@@ -136,7 +136,7 @@ def tokens_of(subject: Subject, encoded: Encoded, among: Sequence[str] | None = 
         raise UserError(f"The prompt {example.id!r} has no answer.")
     answer = range(said[0], said[-1] + 1)
     if answer.start == 0:
-        raise UserError(f"The prompt {example.id!r} has no token before the answer, so nothing asks for it.")
+        raise UserError(f"The prompt {example.id!r} has no token before the answer, so there is nothing to answer.")
     names, numbers = _numbered(of[: answer.start])
     if not names:
         raise _unnamed(example)
@@ -155,7 +155,7 @@ def _continued(subject: Subject, encoded: Encoded, generation: Generation) -> En
     if trace.generated.ended:
         ids = ids[:-1]  # the token that closes the text is no part of the answer
     if not ids:
-        raise UserError(f"{subject.name!r} says nothing after the prompt {encoded.example.id!r}. Give an answer.")
+        raise UserError(f"{subject.name!r} generates nothing after the prompt {encoded.example.id!r}. Give an answer.")
     return continued(subject.encoder, encoded, ids)
 
 
