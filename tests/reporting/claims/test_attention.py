@@ -279,7 +279,7 @@ def _(match, data):
     is_beside(match[4], means, match[2])
 
 
-@says("sinks", r"In (?:this head|these (\d+) heads), the sink contributes (\d+ %) of the summed norms ‖α f\(x\)‖\.")
+@says("sinks", r"In (?:this head|these (\d+) heads), the sink contributes (\d+ %) of the summed norms ‖αf\(x\)‖\.")
 def _(match, data):
     _, some = with_sink(data)
     share = by_head(data["arrives"])
