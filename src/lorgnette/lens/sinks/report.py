@@ -50,12 +50,13 @@ def _rates(result: Result) -> Figure:
     stacks = there[STACK].values[there.values].tolist()
     curves = {stack: _by_threshold(result.data["rate"].sel({STACK: stack})) for stack in stacks}
     kinds = {row["kind"]: None for rows in curves.values() for row in rows}
-    heads = heat_map(narrow, "rate", category="all")
+    chart: Chart = heat_map(narrow, "rate", category="all")
     if len(stacks) == 1:
-        chart = alt.hconcat(heads, _curves(curves[stacks[0]], kinds, threshold, 260), spacing=40)
-    else:
+        beside = alt.hconcat(chart, _curves(curves[stacks[0]], kinds, threshold, 260), spacing=40)
+        chart = beside.resolve_scale(color="independent")
+    elif stacks:
         panels = [_curves(rows, kinds, threshold, 180).properties(title=stack) for stack, rows in curves.items()]
-        chart = alt.vconcat(heads, alt.hconcat(*panels), spacing=30)
+        chart = alt.vconcat(chart, alt.hconcat(*panels), spacing=30).resolve_scale(color="independent")
     places = ("left", "right") if len(stacks) == 1 else ("above", "below")
     at = f"{threshold:.0%}".replace("%", " %")
     caption = (
@@ -64,7 +65,6 @@ def _rates(result: Result) -> Figure:
         f"dashed line marks {at}."
     )
     numbers = table(narrow.data["rate"]), result.to_dataframe("rate")
-    chart = chart.resolve_scale(color="independent")
     return Figure("rate", "How often one token takes much of the weight", caption, chart, *numbers, wide=True)
 
 
@@ -85,7 +85,7 @@ def _by_threshold(rate: xr.DataArray) -> list[Json]:
 def _curves(rows: list[Json], kinds: Iterable[str], threshold: float, width: int) -> Chart:
     scale = alt.Scale(domain=[name for name in _LINES if name in kinds],
                       range=[colour for name, colour in _LINES.items() if name in kinds])  # fmt: skip
-    shares = {"type": "quantitative", "axis": percent_axis(), "scale": alt.Scale(domain=[0, 1])}
+    shares: Json = {"type": "quantitative", "axis": percent_axis(), "scale": alt.Scale(domain=[0, 1])}
     x = alt.X(field="threshold", title="threshold: share of the weight", **shares)
     lines = alt.Chart(alt.Data(values=rows), width=width, height=180).encode(
         x=x,
