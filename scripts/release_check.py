@@ -5,7 +5,6 @@
 2. Install the wheel into a fresh environment, core only: `check`, `look`, `trace` and `report` work on a tiny model;
    a command that needs an extra names it in one line; the core brings no more than it should.
 3. Add the extra `demo`, and run the demo.
-4. Run a notebook, and what the Space in `space/` runs: `check`, and the live page that answers a question.
 
 `make parity` compares the numbers with those of other tools; run it before a release too.
 """
@@ -13,17 +12,11 @@
 import gzip
 import io
 import json
-import re
-import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
-import urllib.error
-import urllib.request
 import venv
 import zipfile
 from pathlib import Path
@@ -138,54 +131,6 @@ def megabytes(programs: Path, where: Path) -> float:
     return sum(path.stat().st_size for path in (where / "wheels").iterdir()) / 1e6
 
 
-def notebook(programs: Path, where: Path) -> None:
-    """The first notebook, in a folder without the source tree."""
-    run(programs / "python", "-m", "pip", "install", "-q", "nbclient", "ipykernel", where=where)
-    shutil.copy(ROOT / "docs" / "notebooks" / "first-look.ipynb", where)
-    run(programs / "jupyter-execute", "--timeout=600", "first-look.ipynb", where=where)
-
-
-def space(programs: Path, where: Path) -> None:
-    """The commands of the Dockerfile in `space/`, at a free port: the page must answer a question."""
-    text = (ROOT / "space" / "Dockerfile").read_text()
-    model = re.search(r"^ENV MODEL=(\S+)", text, flags=re.MULTILINE)[1]
-    run(programs / "lorgnette", "check", model, where=where)
-    (served,) = (json.loads(line.removeprefix("CMD ")) for line in text.splitlines() if line.startswith("CMD "))
-    words = shlex.split(served[-1].removeprefix("exec ").replace("$MODEL", model))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    words[words.index("--port") + 1] = port
-    words[words.index("--host") + 1] = "127.0.0.1"
-    print("$", *words, flush=True)
-    page = subprocess.Popen([programs / words[0], *words[1:]], cwd=where)
-    try:
-        question = json.dumps({"model": model, "text": "The cat sat."}).encode()
-        asked = urllib.request.Request(
-            f"http://127.0.0.1:{port}/api/look", question, {"Content-Type": "application/json"}
-        )
-        if "stacks" not in answered(asked, page):
-            sys.exit("release-check: the Space's page does not answer with the views of a text.")
-    finally:
-        page.terminate()
-        page.wait(30)
-
-
-def answered(asked: urllib.request.Request, page: "subprocess.Popen[bytes]") -> dict[str, object]:
-    """What the page answers, as soon as it listens."""
-    for _ in range(120):
-        if page.poll() is not None:
-            sys.exit(f"release-check: the Space's page ended (exit status {page.returncode}).")
-        try:
-            with urllib.request.urlopen(asked, timeout=120) as said:
-                return json.load(said)
-        except urllib.error.URLError as error:
-            if not isinstance(error.reason, ConnectionRefusedError):
-                raise
-            time.sleep(1)
-    sys.exit("release-check: the Space's page does not listen after two minutes.")
-
-
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
@@ -196,9 +141,6 @@ def main() -> None:
         smoke(programs, scratch)
         run(*install, f"{wheel}[demo]", where=scratch)
         run(programs / "lorgnette", "demo", "--out", scratch / "demo", where=scratch)
-        notebook(programs, scratch)
-        run(*install, f"{wheel}[serve,demo]", where=scratch)
-        space(programs, scratch)
     print(f"release-check: {', '.join(path.name for path in sorted(DIST.iterdir()))} work without the source tree.")
 
 
