@@ -213,7 +213,7 @@ class Importance(Lens):
         taken = "what the head takes from the tokens of a part"
         out = {
             "sensitivity": f"gradient magnitude of the loss by a gate on the head; loss: {TASKS[self.task]}",
-            "part_sensitivity": f"|∂loss/∂ξ| of a gate on {taken}",
+            "part_sensitivity": f"gradient magnitude of the loss by a gate on {taken}",
             "part_loss_change": f"loss without {taken} minus loss with it",
         }
         for metric in self.metrics:
