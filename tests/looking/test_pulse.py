@@ -1,5 +1,9 @@
 """Signs of life of several processes, in a store that answers, breaks or falls silent."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -87,3 +91,41 @@ def test_one_that_has_not_begun_is_waited_for():
         with second.beating():
             assert heard(first, 0.6) is None
         assert "process 2 of 2 has been silent for" in heard(first)
+
+
+ENDS = """
+import os, signal, subprocess, sys, time
+from torch.distributed import TCPStore
+
+from lorgnette.cli import _end
+from lorgnette.looking import pulse
+
+holds = "import time; from torch.distributed import TCPStore; store = TCPStore('127.0.0.1', 0, is_master=True, " \\
+        "wait_for_workers=False); print(store.port, flush=True); time.sleep(60)"
+other = subprocess.Popen([sys.executable, "-c", holds], text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+store = TCPStore("127.0.0.1", int(other.stdout.readline()), is_master=False, wait_for_workers=False)
+pulse.BEAT, pulse.SILENT = 0.05, 0.5
+one = pulse.Pulse(store, 1, 2)
+with one.beating():
+    os.kill(other.pid, signal.SIGSTOP)
+    while one.lost() is None:
+        time.sleep(0.05)
+
+class Late:
+    def __del__(self, kill=os.kill, sleep=time.sleep, pid=other.pid, resume=signal.SIGCONT):
+        kill(pid, resume)
+        sleep(2)
+
+late = Late()  # when Python ends, the answer comes after all
+held = pulse.held_up()
+print("held up", held, "pid", other.pid, flush=True)
+_end("one line.", 1)
+"""
+
+
+def test_a_command_ends_while_a_thread_waits_for_a_silent_process():
+    """Python aborted at its end, with a second line, as the thread was still in C++."""
+    done = subprocess.run([sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=150, check=False)
+    assert done.stdout.startswith("held up True pid "), done.stderr
+    os.kill(int(done.stdout.split()[-1]), signal.SIGKILL)
+    assert (done.returncode, done.stderr) == (1, "lorgnette: one line.\n")

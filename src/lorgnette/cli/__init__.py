@@ -89,4 +89,8 @@ def _end(message: str | None, status: int) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that Python, when it ends, does not try again
     if message is not None:
         print("lorgnette:", message, file=sys.stderr)
+    pulse = sys.modules.get("lorgnette.looking.pulse")
+    if pulse is not None and pulse.held_up():
+        sys.stderr.flush()
+        os._exit(status)
     raise SystemExit(status)

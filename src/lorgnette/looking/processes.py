@@ -12,7 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
 from lorgnette.errors import UserError
-from lorgnette.looking.pulse import Pulse
+from lorgnette.looking.pulse import WAITING, Pulse
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -49,7 +49,8 @@ class ProcessRank:
 
         # In a thread of its own: a host that lost its power closes no connection, and gloo would wait on.
         gathered: Future[list[T]] = Future()
-        Thread(target=_settle, args=(gathered, lambda: from_all(mine, self.group)), daemon=True).start()
+        act = (gathered, lambda: from_all(mine, self.group))
+        Thread(target=_settle, args=act, name=WAITING, daemon=True).start()
         while self.pulse is not None and not wait([gathered], timeout=1.0).done:
             if (lost := self.pulse.lost()) is not None:
                 raise lost

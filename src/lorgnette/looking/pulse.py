@@ -16,6 +16,13 @@ BEAT = 3.0
 """Seconds between two signs of life."""
 SILENT = 40.0
 """Seconds without one after which a process counts as lost: with a batch of ten seconds, within a minute."""
+WAITING = "lorgnette: waits for other processes"
+"""The name of every thread that asks another process something, and may wait for its answer in C++."""
+
+
+def held_up() -> bool:
+    """Whether a thread still waits for a process that is lost. Python cannot end it, and would abort at its own end."""
+    return any(thread.name == WAITING for thread in threading.enumerate())
 
 
 class Pulse:
@@ -55,7 +62,7 @@ class Pulse:
             except RuntimeError as error:
                 self._gone = reason(error)
 
-        thread = threading.Thread(target=beat, daemon=True)
+        thread = threading.Thread(target=beat, name=WAITING, daemon=True)
         thread.start()
         try:
             yield
