@@ -64,7 +64,7 @@ def test_every_function_gets_hostile_values(place):
 
 OF_OUR_OBJECTS = {
     "Trace.compared", "Trace.of", "Trace.of_without", "Trace.over", "Trace.matrix", "Trace.overlay", "Comparison.of",
-    "Corpus.some", "Corpus.identify", "Plot.below_each_other", "Trace.of_calls",
+    "Corpus.some", "Corpus.identify", "Corpus.derived", "Plot.below_each_other", "Trace.of_calls",
 }  # fmt: skip
 """Methods whose arguments are objects that Lorgnette itself makes; an overlay needs a picture too."""
 BEHIND = {"known_stack": "Trace.pieces", "tokens": "Trace.pieces", "placed": "Attention[]", "get": "Results[]"}

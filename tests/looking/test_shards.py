@@ -108,7 +108,7 @@ def test_all_lenses_in_rounds():
     merged = merged_in_rounds(model, texts, lambda: "all", of=2, rounds=3)
     assert_same(one, merged)
     few, *notes = one["weights"].provenance.notes
-    assert few.startswith("3 texts: ")
+    assert few.startswith("Fewer than 50 texts (3): ")
     assert any(note.startswith("left out: ") for note in notes)
     assert merged["weights"].provenance.notes == (few, "merged from 2 shards", *notes)
 

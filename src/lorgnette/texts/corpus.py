@@ -184,7 +184,7 @@ class Corpus(Facts):
         return self.derived(lambda: self, f"named {name}", name=name, some=self.some, most=self.most, size=size)
 
     def derived(
-        self, read: Callable[[], Iterable[Example]], how: str, *, size: int | None = None, **changes: Any
+        self, read: Callable[[], Iterable[Example]], how: str, *, size: int | None = None, **changes: object
     ) -> "Corpus":
         """A corpus of these examples in another order, number or form.
 
