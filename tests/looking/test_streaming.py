@@ -16,6 +16,7 @@ from tiny import subject as tiny_subject
 
 import lorgnette as lo
 from lorgnette.errors import UserError
+from lorgnette.lens.context.lens import Context
 from lorgnette.lens.context.together import COUNT, StreamedTogether
 from lorgnette.lens.context.windowed import Stream
 
@@ -23,6 +24,24 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lens"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "planted"))
 from copying import copying, vocabulary
 from test_context import SINKS, TEXTS, WINDOW, Masked, losses
+
+
+def test_progress_is_told_text_by_text():
+    """The copies of a text take many passes, so a batch of many texts would say nothing for long."""
+    words, batches = ("it", "a", "dog", "bad", "good", "very", "cat", "not", "slept"), []
+    texts = [f"the cat sat on the mat . {word} ran" for word in words]
+    for kind in (Context, StreamedTogether):
+        finish = kind.finish
+        batches.append([])
+
+        def counting(self, batch, outputs, finish=finish, sizes=batches[-1]):
+            sizes.append(len(batch.examples))
+            return finish(self, batch, outputs)
+
+        with patch.object(kind, "finish", counting):
+            lo.stream(gpt2(), texts, sinks=1, window=2, draws=1, progress=False)
+    assert set(batches[0]) == set(batches[1]) == {1}
+    assert len(batches[1]) == len(texts)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])

@@ -17,6 +17,7 @@ from lorgnette.constraints import Interval, Seed, Share, check, checked
 from lorgnette.display import Facts
 from lorgnette.errors import UserError
 from lorgnette.files import folder_written_whole
+from lorgnette.lens.base import Lens
 from lorgnette.lens.context.lens import Context
 from lorgnette.lens.context.together import CHOICE, COUNT, LEAST, RANDOM, KeyHead, StreamedTogether
 from lorgnette.lens.context.windowed import Stream
@@ -248,7 +249,7 @@ def stream(
             "more texts."
         )
     lens = Context(sinks, (window,), window, losses="shared")
-    ranked = look(subject, early, [lens], truncate=truncate, progress=progress)["context"]
+    ranked = _text_by_text(subject, early, lens, truncate, progress)
     order, needs = _ranking(subject, ranked)
     sizes = sorted({max(1, round(len(order) * step / STEPS)) for step in range(1, STEPS + 1)})
     own = {size: [order[:size]] for size in sizes}
@@ -275,10 +276,15 @@ def _together(
     subject: Subject, examples: Sequence[object], kept: Stream, sets: dict[int, list[list[KeyHead]]], truncate: bool,
     progress: bool,
 ) -> Result:  # fmt: skip
-    found = look(subject, examples, [StreamedTogether(kept, sets)], truncate=truncate, progress=progress)["together"]
+    found = _text_by_text(subject, examples, StreamedTogether(kept, sets), truncate, progress)
     if not int(found.data["loss_count"]):
         raise _too_short(kept)
     return found
+
+
+def _text_by_text(subject: Subject, examples: Sequence[object], lens: Lens, truncate: bool, progress: bool) -> Result:
+    """Every text is a batch of its own: its copies with masked heads run together anyway, and progress is told."""
+    return look(subject, examples, [lens], batch_tokens=1, truncate=truncate, progress=progress)[lens.name]
 
 
 def _too_short(kept: Stream) -> UserError:
