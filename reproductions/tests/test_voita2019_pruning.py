@@ -255,3 +255,73 @@ def test_a_tiny_marian_is_trained_gated_and_pruned(data, tmp_path):
     assert left == result["gates"]["kept_by"]["code"]
     assert sum(map(len, result["control"]["kept"]["encoder"])) == left
     assert len(result["scores"]["test"]["draws"]) == 20
+
+
+def test_the_published_setting_is_the_papers_models_on_its_pairs(tmp_path):
+    cells = grid(Settings(out=tmp_path, published=True), {})
+    sizes = [cell.arguments["sizes"] for cell in cells.values()]
+    assert {one["pairs"] for one in sizes} == {"wmt_en_ru", "opensubtitles_en_ru"}
+    assert {tuple(sorted(one["shape"].items())) for one in sizes} == {
+        (("feed_forward", 2048), ("heads", 8), ("layers", 6), ("width", 512))
+    }
+    curves = {cell.labels["curve"] for cell in cells.values() if cell.labels["kind"] == "curve"}
+    assert curves == {f"{data}-{what}" for data in ("wmt", "opensubtitles") for what in ("encoder", "all", "scratch")}
+    usual = grid(Settings(out=tmp_path, seeds=STUDY.seeds), {})
+    assert not any({"pairs", "shape"} & set(cell.arguments.get("sizes", {})) for cell in usual.values())
+    with pytest.raises(UserError, match="wmt_en_ru") as missing:
+        prepare(Machine(data=str(tmp_path)), cells)
+    assert "statmt.org" in str(missing.value)
+
+
+def test_a_curve_of_the_paper_stands_beside_the_numbers_of_its_data(results):
+    """Table 2 and figure 7 have other numbers for either data set; a loss after the whole training is decided."""
+    made = {}
+    for data in ("wmt", "opensubtitles"):
+        made[f"{data}-model"] = {"scores": {"test": score(30.0)}, "patterns": looked_at()}
+        made[f"{data}-all-lambda0"] = point((48, 48, 48), 30.0)
+        made[f"{data}-all-lambda0.3"] = point((8, 13, 15), 29.8)
+        made[f"{data}-encoder-lambda0"] = point((48, 48, 48), 30.0)
+        made[f"{data}-encoder-lambda0.3"] = point((10, 48, 48), 27.0, ("encoder",))
+        made[f"{data}-scratch-lambda0.3"] = point((8, 13, 15), 29.0)
+    own = with_results(STUDY, {f"pruning-{key}": value for key, value in made.items()}, published=True)
+    found = {claim.id: claim for claim in claims(own)}
+    printed = {"wmt": (-0.7, -0.15, 0.39), "opensubtitles": (-0.13, -0.25, 0.23)}
+    for data, (everywhere, encoder, over) in printed.items():
+        assert found[f"third-{data}-all"].verdict == "holds"
+        assert found[f"third-{data}-encoder"].verdict == "does not hold"
+        assert found[f"third-{data}-all"].published.value == everywhere
+        assert found[f"third-{data}-encoder"].published.value == encoder
+        assert found[f"trained-over-scratch-{data}"].published.value == over
+        assert found[f"trained-over-scratch-{data}"].estimate.value == pytest.approx(0.8)
+    outcome = Outcome.of(STUDY, own)
+    assert "--published" in outcome.page("README.md")
+    assert "On OpenSubtitles, with at most a third of the heads" in outcome.answer()
+    assert outcome.page("APPENDIX.md")
+    assert {figure.name for figure in outcome.figures} >= {"bleu", "types", "layers", "roles"}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """WMT in small: files of sentences, line by line, as whoever has them keeps them."""
+    folder = tmp_path_factory.mktemp("data") / "wmt_en_ru"
+    folder.mkdir()
+    draw = random.Random(1)
+    words = [f"{a}{b}" for a in ("ba", "do", "ki", "lu", "me") for b in ("ta", "ro", "si", "nu")]
+    for split, count in (("train", 40), ("val", 8), ("test", 6)):
+        sentences = [[draw.choice(words) for _ in range(draw.randint(3, 6))] for _ in range(count)]
+        for language, turn in (("en", lambda word: word), ("ru", lambda word: word[::-1])):
+            text = "".join(" ".join(map(turn, sentence)) + "\n" for sentence in sentences)
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+    return folder.parent
+
+
+def test_the_papers_pairs_are_read_trained_on_and_pruned(pairs, tmp_path):
+    told = {**sizes_of(QUICK), "small": 1, "gates": 1, "pieces": 60, "limit": None, "batch": 20, "draws": 20}
+    told |= {"pairs": "wmt_en_ru", "shape": {"layers": 1, "heads": 2}}
+    machine = Machine(data=str(pairs), scratch=tmp_path)
+    first = small(languages="wmt_en_ru", sizes=told, machine=machine)
+    assert first["scores"]["test"]["texts"] == 6
+    assert np.shape(first["patterns"]["peak_previous"]) == (1, 2)
+    result = pruned(model="small", where="all", strength=0.1, control=False, sizes=told, machine=machine)
+    assert set(result["kept"]) == set(STACKS)
+    assert set(result["scores"]) == {"validation", "test"}

@@ -23,4 +23,7 @@ STUDY = Study(
     ),
     seeds=(0, 1, 2),
     only="part",
+    published_setting="pruning of models of 6 + 6 layers with 8 heads, trained on the English-Russian pairs of WMT and "
+    "of OpenSubtitles (wmt_en_ru/ and opensubtitles_en_ru/ in the folder of data, each with train.en, train.ru, val.en "
+    "…)",
 )

@@ -16,17 +16,20 @@ from reproductions.voita2019.grid import MODES
 from reproductions.voita2019.heads import rank_correlation, ranks_in_layers
 from reproductions.voita2019.pruning import (
     CURVES,
+    DATA,
     LONGER,
     PATTERNS_OF,
-    SCRATCH,
     SURE,
     TEST,
     Curve,
     Point,
     clarity,
     classifiers,
+    data_of,
     less,
     listed,
+    of_the_paper,
+    other,
     patterns,
     seed_means,
     survival,
@@ -47,25 +50,30 @@ Maker = Callable[[], Claim]
 
 def makers(cells: Finished) -> Iterator[Maker]:
     """One function for each claim; it raises `MissingCell` where its cells were not run."""
-    for name in ("opus-encoder", "opus-all", "small-all"):
+    for name in ("opus-encoder", "opus-all", "small-all", *_own("encoder"), *_own("all")):
         yield partial(_third, cells, name)
-        if name != "small-all":
+        if name.startswith("opus"):
             yield partial(_chance, cells, name)
             yield partial(_third, cells, name + LONGER)
             yield partial(_longer, cells, name)
     yield from (partial(_converged, cells, name) for name in CURVES)
     yield from (partial(_sparse, cells, "opus-encoder", place) for place in (-2, -3))
     yield from (partial(_empty, cells, name) for name in ("opus-encoder", "opus-all", "small-all"))
-    for name in ("opus-all", "small-all"):
+    for name in ("opus-all", "small-all", *_own("all")):
         yield from (partial(_kinds, cells, name, stack) for stack in ("encoder", "decoder"))
         yield partial(_higher, cells, name)
     yield from (partial(_roles_last, cells, name) for name in PATTERNS_OF)
     yield from (partial(_roles_last_in_layers, cells, name) for name in PATTERNS_OF)
     yield from (partial(_roles_over_confidence, cells, name) for name in PATTERNS_OF)
-    yield partial(_trained_over_scratch, cells)
+    yield from (partial(_trained_over_scratch, cells, name) for name in ("small-all", *_own("all")))
     yield from (partial(_transfer, cells, donor, mode) for donor in DONORS for mode in MODES[1:])
     for model, corpus in classifiers(cells):
         yield from (partial(_classes, cells, model, corpus, *ways) for ways in WAYS)
+
+
+def _own(what: str) -> list[str]:
+    """The curves of the paper's own models."""
+    return [f"{data}-{what}" for data in DATA]
 
 
 def _printed() -> Any:
@@ -73,11 +81,12 @@ def _printed() -> Any:
 
 
 def _third(cells: Finished, name: str) -> Claim:
-    curve = Curve.of(cells, name)
-    table = _printed()["pruning"]["wmt"]["trained"]
-    public = Published(_printed()["encoder"]["wmt"]["change"], "figure 7, WMT, 10 of 48 heads")
+    curve, data = Curve.of(cells, name), data_of(name)
+    table, alone = _printed()["pruning"][data], _printed()["encoder"][data]
+    public = Published(alone["change"], f"figure 7, {DATA[data]}, {alone['heads']} of 48 heads")
     if "encoder" not in name:
-        public = Published(round(table[-1] - table[0], 2), "table 2, WMT, 26 of 144 heads")
+        change = round(table["trained"][-1] - table["trained"][0], 2)
+        public = Published(change, f"table 2, {DATA[data]}, {sum(table['heads'][-1])} of 144 heads")
     chosen = curve.best_with()
     if chosen is not None:
         estimate = chosen.minus(curve.whole)
@@ -156,7 +165,7 @@ def _sparse(cells: Finished, name: str, place: int) -> Claim:
 
 def _short(curve: Curve, name: str) -> str:
     """Why a loss after little training says nothing of the method: more of it loses less (`longer-…`)."""
-    if name.endswith(LONGER) or not curve.gated:
+    if name.endswith(LONGER) or of_the_paper(name) or not curve.gated:
         return ""
     steps = int(curve.gated[-1].cell["fitted"]["steps"])
     return f"one run of {steps:,} steps with gates, and more steps lose less"
@@ -214,23 +223,24 @@ def _longer(cells: Finished, name: str) -> Claim:
     )
 
 
-def _trained_over_scratch(cells: Finished) -> Claim:
+def _trained_over_scratch(cells: Finished, name: str) -> Claim:
     """Where the trained curve reaches the number of heads of a run from scratch: the line between its neighbours."""
-    trained = Curve.of(cells, "small-all")
-    points = [point for point in Curve.of(cells, SCRATCH).gated if trained.reaches(point)]
+    trained, data = Curve.of(cells, name), data_of(name)
+    points = [point for point in Curve.of(cells, other(name)).gated if trained.reaches(point)]
     at = [trained.at(point.left) for point in points]
     values = [value - point.bleu() for (value, _), point in zip(at, points, strict=True)]
     draws = [drawn - point.draws for (_, drawn), point in zip(at, points, strict=True)]
     estimate = _between(values, draws)
     steps = [int(some[-1].cell["fitted"]["steps"]) for some in (trained.gated, points)]
-    table = _printed()["pruning"]["wmt"]
+    table = _printed()["pruning"][data]
     gaps = [a - b for a, b in zip(table["trained"][1:], table["scratch"][1:], strict=True)]
     return Claim(
-        id="trained-over-scratch",
-        text="marian-small: at the same number of heads, pruning a trained model is better than training with gates",
+        id="trained-over-scratch" + (f"-{data}" if of_the_paper(name) else ""),
+        text=f"{trained.title.split(', ')[0]}: at the same number of heads, pruning a trained model is better than "
+        "training with gates",
         estimate=estimate,
         bound=Bound.above(0),
-        published=Published(round(float(np.mean(gaps)), 2), "table 2, WMT, mean"),
+        published=Published(round(float(np.mean(gaps)), 2), f"table 2, {DATA[data]}, mean"),
         undecided=""
         if steps[0] >= steps[1]
         else f"on unequal terms: {steps[0]:,} steps with gates on the trained model, {steps[1]:,} from scratch",
@@ -257,14 +267,15 @@ def _kinds(cells: Finished, name: str, stack: str) -> Claim:
     cross, own = (alive.sel(stack=one).stack(each=("layer", "head")).T.values for one in ("cross", stack))
     estimate = bootstrap(lambda a, b: float(a.mean() - b.mean()), cross, own, over="heads")
     assert estimate is not None
-    rows, place = _printed()["pruning"]["wmt"]["heads"][1:], ("encoder", "decoder").index(stack)
+    data = data_of(name)
+    rows, place = _printed()["pruning"][data]["heads"][1:], ("encoder", "decoder").index(stack)
     public = float(np.mean([(row[2] - row[place]) / 48 for row in rows]))
     return Claim(
         id=f"cross-over-{stack}-{name}",
         text=f"{curve.title}: decoder-encoder attention keeps a larger share of its heads than {stack} self-attention",
         estimate=estimate,
         bound=Bound.above(0),
-        published=Published(round(public, 3), "table 2, WMT, mean"),
+        published=Published(round(public, 3), f"table 2, {DATA[data]}, mean"),
         note=f"mean over λ = {listed(points)}",
     )
 

@@ -6,9 +6,19 @@ from typing import Any
 
 from reproductions.frame.claims import FAILS, HOLDS, OPEN, Claim
 from reproductions.frame.finished import Finished, made
-from reproductions.voita2019.grid import FULL, METHODS, MULTI30K, QUICK, RANDOM, SHUFFLED, TRAINED, UD
+from reproductions.voita2019.grid import (
+    FULL,
+    METHODS,
+    MULTI30K,
+    PUBLISHED,
+    QUICK,
+    RANDOM,
+    SHUFFLED,
+    TRAINED,
+    UD,
+)
 from reproductions.voita2019.heads import ABLATION, reliability, signal
-from reproductions.voita2019.pruning import Point, curves
+from reproductions.voita2019.pruning import DATA, Point, curves
 from reproductions.voita2019.tables_heads import label_counts
 
 READ = {
@@ -48,9 +58,10 @@ READ = {
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
     return {
+        "data": DATA,
         "unfinished": max((point.unfinished or 0 for point in _gated(cells, "opus-all")), default=0),
         "as_read": all(name in claims and claims[name].verdict == verdict for name, verdict in READ.items()),
-        "size": QUICK if cells.settings.quick else FULL,
+        "size": PUBLISHED if cells.settings.published else QUICK if cells.settings.quick else FULL,
         "texts": {
             "maps": _texts(cells, kind="maps", corpus=MULTI30K, condition=TRAINED),
             "maps_pud": _texts(cells, kind="maps", corpus=UD),

@@ -22,6 +22,8 @@ from reproductions.voita2019.pruning import (
     Curve,
     classifiers,
     curves,
+    data_of,
+    from_scratch,
     patterns,
     roles,
     survival,
@@ -38,7 +40,7 @@ _PANELS = {
     ABLATION: "loss without the head",
 }
 _LOWEST = -12
-_WAYS = ("gates", "gates, trained longer", "random heads", "no encoder heads", "published (WMT)")
+_WAYS = ("gates", "gates, trained longer", "random heads", "no encoder heads", "published")
 
 
 def figures(cells: Finished) -> Iterator[Figure]:
@@ -82,8 +84,8 @@ def _maps(cells: Finished, stack: str, title: str) -> Figure:
     for given in made([partial(functions, cells, stack)]):
         panels.append(named_map(given, "(c) functions", FUNCTIONS))
     caption = (
-        f"The {title}-attention heads of opus-mt-en-fr on Multi30k, as in the paper's figures (a), (b) and (c), with "
-        "what taking heads away says beside them. Relevance is a share of the layer's, with its sign. *Special* "
+        f"The {title}-attention heads of opus-mt-en-fr on Multi30k, as in the paper's figures (a) to (c), and the "
+        "effect of removing them. Relevance is a signed share of the layer's. *Special* "
         "heads attend to special tokens, *broad* ones to many, *another* is a role that the paper does not name."
         + (_on_syntax(cells) if stack == "encoder" else "")
     )
@@ -157,14 +159,14 @@ def _bleu(cells: Finished) -> Figure:
         rows = [*_points(there[name], _WAYS[0]), *_published(name)]
         if name + LONGER in there:
             rows += _points(there[name + LONGER], _WAYS[1])
-        y = alt.Y("change:Q", title="BLEU less the unpruned model's", scale=alt.Scale(domain=[_LOWEST, 1]))
+        y = alt.Y("change:Q", title="BLEU minus the unpruned model's", scale=alt.Scale(domain=[_LOWEST, 1]))
         line = _lines(rows, CURVES[name], _left(), y, "chosen by", _WAYS, 300)
         bars = (
             dots(rows).mark_rule(clip=True).encode(x=_left(), y="low:Q", y2="high:Q", color=colour("chosen by", _WAYS))
         )
         charts.append(line + bars)
     caption = (
-        "BLEU on the Flickr test sentences by heads left, less that of the unpruned model, trained as long (figure 7 "
+        "BLEU on the Flickr test sentences by heads left, minus that of the unpruned model, trained as long (figure 7 "
         f"of the paper, and table 2 for all attentions); bars: 95 % over sentences; what is below {_LOWEST} is cut "
         "off. Published points are of English-Russian models of six layers."
     )
@@ -187,23 +189,24 @@ def _points(curve: Curve, way: str) -> list[dict[str, Any]]:
 
 
 def _published(name: str) -> list[dict[str, Any]]:
-    printed = published("voita2019")
-    if name == "opus-encoder":
-        point = printed["encoder"]["wmt"]
-        return [{"heads": point["heads"], "change": point["change"], "chosen by": _WAYS[4]}]
-    if not name.startswith("opus"):
+    printed, data = published("voita2019"), data_of(name)
+    if name.startswith("small"):
         return []  # the small model has half as many heads
-    table = printed["pruning"]["wmt"]
+    if name.endswith("encoder"):
+        point = printed["encoder"][data]
+        return [{"heads": point["heads"], "change": point["change"], "chosen by": _WAYS[4]}]
+    table = printed["pruning"][data]
     return [
         {"heads": sum(heads), "change": bleu - table["trained"][0], "chosen by": _WAYS[4]}
-        for heads, bleu in zip(table["heads"], table["trained"], strict=True)
+        for heads, bleu in zip(table["heads"], table["scratch" if from_scratch(name) else "trained"], strict=True)
+        if bleu is not None
     ]
 
 
 def _roles(cells: Finished) -> Figure:
     """Figure 8: encoder heads by role, as heads are pruned."""
     charts = []
-    for curve in (curve for curve in curves(cells) if curve.name in ("opus-encoder", "small-all")):
+    for curve in (curve for curve in curves(cells) if curve.name.endswith("-encoder") or curve.name == "small-all"):
         for looked in made([partial(patterns, cells, curve.name)]):
             given, points = roles(looked).values, [curve.whole, *curve.gated]
             alive = survival(points).sel(stack="encoder").values
@@ -221,7 +224,7 @@ def _roles(cells: Finished) -> Figure:
 def _kinds(cells: Finished) -> Figure:
     """Figure 9: active heads by kind of attention."""
     charts = []
-    for curve in (curve for curve in curves(cells) if curve.name in ("opus-all", "small-all", "small-scratch")):
+    for curve in (curve for curve in curves(cells) if curve.name.endswith(("-all", "-scratch"))):
         rows = [
             {"heads": point.left, "kept": point.heads(stack), "attention": title}
             for point in [curve.whole, *curve.gated]
@@ -236,7 +239,7 @@ def _kinds(cells: Finished) -> Figure:
 def _layers(cells: Finished) -> Figure:
     """Figure 10: the decoder's heads by layer."""
     charts, shown = [], ("decoder", "cross")
-    for curve in (curve for curve in curves(cells) if curve.name in ("opus-all", "small-all") and curve.some_left):
+    for curve in (curve for curve in curves(cells) if curve.name.endswith("-all") and curve.some_left):
         share = survival(curve.some_left).mean(("point", "head"))
         rows = [
             {"layer": layer + 1, "share": float(value), "attention": STACKS[stack]}

@@ -1,5 +1,8 @@
 """The cells of both parts: `heads` (what heads do) and `pruning` (how few are needed), with λ chosen in advance.
 
+With --published these are the paper's own models, English-Russian of WMT and of OpenSubtitles: pruning alone, since the
+pairs have no gold trees.
+
 Maps (relevance, confidence) are made in blocks of texts, so that every number read off them has an interval; what is
 lost without a head is a cell for each block, since that is what takes long. Pruning cells that need a model that
 another one makes (the fine-tuned opus-mt, marian-small en-fr) make it themselves if they come first; the others wait.
@@ -31,6 +34,8 @@ LONG = {"encoder": (0.03, 0.06), "all": (0.2,)}
 CLASSES = (0.003, 0.01, 0.03, 0.1, 0.3)
 """λ of the classifiers, whose loss is smaller."""
 MODES = ("scratch", "frozen", "tuned")
+RELEASED = {"wmt": "wmt_en_ru", "opensubtitles": "opensubtitles_en_ru"}
+"""The data of the paper → the corpus that reads a user's files of them."""
 _MIDDLE = 0.3
 
 
@@ -81,6 +86,10 @@ class Size:
     languages: Sequence[str] = ("en-fr", "en-de", "en-cs")
     donors: Sequence[str] = ("small", "opus")
     russian: bool = True
+    pairs: str | None = None
+    """The corpus of pairs; Multi30k English-French without one."""
+    shape: Mapping[str, int] | None = None
+    """Sizes of the model that differ from the preset's."""
 
 
 FULL = Size()
@@ -89,24 +98,37 @@ QUICK = Size(
     limit=300, test_limit=20, draws=100, all=(0.1, 1.0), classifiers=(0.3,), opus=False, bf16=False, sets=("sst2",),
     classified=("minilm",), languages=("en-fr",), donors=("small",), russian=False,
 )  # fmt: skip
+PUBLISHED = Size(
+    small=20, gates=10, batch=512, pieces=32_000, shape={"layers": 6, "width": 512, "feed_forward": 2048, "heads": 8}
+)  # fmt: skip
+"""Transformer-base; a batch of 512 pairs has about the paper's 16,000 tokens. Its schedule is that of this study."""
 _TOLD = ("tuning", "gates", "small", "classes", "transfer", "batch", "opus_batch", "preset", "pieces", "limit")
 _TOLD += ("test_limit", "draws", "bf16")
 
 
 def sizes_of(size: Size) -> dict[str, Any]:
-    """What every training is told."""
-    return {name: getattr(size, name) for name in _TOLD}
+    """What every training is told; pairs and shape only where they are not the usual ones."""
+    own = {name: value for name, value in (("pairs", size.pairs), ("shape", size.shape)) if value is not None}
+    return {**{name: getattr(size, name) for name in _TOLD}, **own}
 
 
 def grid(settings: Settings, done: Mapping[str, Any]) -> dict[str, Cell]:
     """Heads need one seed, since nothing is trained there: it draws weights and orders of words."""
+    if settings.published:
+        return released(PUBLISHED)
     seeds = settings.seeds
     texts, size = (FEW, QUICK) if settings.quick else (Texts(), FULL)
     return heads(texts, seeds[0]) | pruning(size, seeds[: 1 if settings.quick else 3])
 
 
 def prepare(machine: Machine, waiting: Mapping[str, Cell]) -> None:
-    """Refuses at once where a published model is not there; marian-small is trained here."""
+    """Refuses at once where a published model, or a file of pairs, is not there; marian-small is trained here."""
+    from lorgnette.texts import corpus
+
+    told = [cell.arguments.get("sizes", {}).get("pairs") for cell in waiting.values()]
+    for pairs in dict.fromkeys(name for name in told if name is not None):
+        for split in ("train", "validation", "test"):
+            next(iter(corpus(pairs, split=split, data=machine.data, limit=1)), None)
     named = [cell.arguments.get(name) for cell in waiting.values() for name in ("model", "donor")]
     machine.require(MODEL if name == "opus" else name for name in named if name not in (None, "small"))
 
@@ -165,6 +187,19 @@ def pruning(size: Size, seeds: Sequence[int]) -> dict[str, Cell]:
     return {f"pruning-{key}": cell for key, cell in order.items()}
 
 
+def released(size: Size) -> dict[str, Cell]:
+    """The paper's two models: each trained, pruned at every λ (encoder alone, all attentions), and from scratch."""
+    found: dict[str, Cell] = {}
+    for name, pairs in RELEASED.items():
+        one = replace(size, pairs=pairs)
+        labels = {"kind": "small", "languages": pairs}
+        found[f"{name}-model"] = _cell("measure_pruning:small", one, labels, languages=pairs)
+        for where, strengths in (("encoder", size.encoder), ("all", size.all)):
+            found |= _gated(one, f"{name}-{where}", "small", where, _middle_first(strengths), control=False)
+        found |= _scratch(one, f"{name}-scratch")
+    return {f"pruning-{key}": cell for key, cell in found.items()}
+
+
 def _opus(size: Size) -> dict[str, Cell]:
     if not size.opus:
         return {}
@@ -176,13 +211,17 @@ def _opus(size: Size) -> dict[str, Cell]:
 
 
 def _small(size: Size) -> dict[str, Cell]:
-    scratch = {
-        f"small-scratch-lambda{strength:g}": _cell(
-            "measure_pruning:from_scratch", size, _point("small-scratch", strength), strength=strength
+    return _scratch(size, "small-scratch") | _curve(size, "small", "all", size.all)
+
+
+def _scratch(size: Size, name: str) -> dict[str, Cell]:
+    """Gates from the first step on, at every λ."""
+    return {
+        f"{name}-lambda{strength:g}": _cell(
+            "measure_pruning:from_scratch", size, _point(name, strength), strength=strength
         )
         for strength in _middle_first(size.all)
     }
-    return scratch | _curve(size, "small", "all", size.all)
 
 
 def _transfer(size: Size) -> dict[str, Cell]:

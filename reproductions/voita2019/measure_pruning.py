@@ -102,7 +102,7 @@ def emptied(*, model: str, where: str, sizes: Mapping[str, Any], machine: Machin
 def from_scratch(*, strength: float, sizes: Mapping[str, Any], machine: Machine) -> dict[str, Any]:
     """Gates on marian-small from the first step on."""
     shop = Workshop.open(sizes, machine)
-    settings = shop.small_settings(shop.pairs("en-fr"))
+    settings = shop.small_settings(shop.pairs(shop.own))
     ready = prepare(settings)
     set_seed(0)
     network = ready.builder.model().to(device())

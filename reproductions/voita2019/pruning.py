@@ -16,6 +16,7 @@ from lorgnette.training.gates.hard_concrete import probability_one, probability_
 from reproductions.frame.claims import Estimate
 from reproductions.frame.finished import Finished, MissingCell
 from reproductions.frame.statistics import percentile
+from reproductions.voita2019.grid import RELEASED
 from reproductions.voita2019.heads import STACKS
 
 CURVES = {
@@ -26,9 +27,16 @@ CURVES = {
     "small-all": "marian-small, all attentions",
     "small-scratch": "marian-small, gates from scratch",
 }
+DATA = {"wmt": "WMT", "opensubtitles": "OpenSubtitles"}
+"""What the paper's models were trained on: with --published they have curves too, by these names."""
+_OF_THE_PAPER = {"encoder": "encoder alone", "all": "all attentions", "scratch": "gates from scratch"}
+CURVES |= {f"{data}-{what}": f"{title}, {said}" for data, title in DATA.items() for what, said in _OF_THE_PAPER.items()}
 LONGER = "-long"
-SCRATCH = "small-scratch"
+_SCRATCH = "-scratch"
 PATTERNS_OF = {"opus-encoder": ("tuned", {}), "opus-all": ("tuned", {}), "small-all": ("small", {"languages": "en-fr"})}
+PATTERNS_OF |= {
+    f"{data}-{what}": ("small", {"languages": RELEASED[data]}) for data in DATA for what in ("encoder", "all")
+}
 """Which cell says what the encoder heads of a curve's model look at: kind, and further labels."""
 SURE = 0.9
 """The probability of 0 or of 1 above which a gate has converged."""
@@ -119,7 +127,7 @@ class Curve:
     @staticmethod
     def of(cells: Finished, name: str) -> "Curve":
         """Gates from scratch stand beside the unpruned model of the other training, and need it."""
-        whole = cells.one(curve="small-all" if name == SCRATCH else name, strength=0.0)
+        whole = cells.one(curve=other(name) if from_scratch(name) else name, strength=0.0)
         pruned = ["encoder"] if "encoder" in name else list(whole["kept"])
         results = {cell.labels["strength"]: cell.result for cell in cells.of(curve=name)} | {0.0: whole}
         order = sorted(results, key=lambda strength: np.inf if strength is None else strength)
@@ -165,6 +173,25 @@ class Curve:
         """Whether a number of heads lies within this curve."""
         left = [one.left for one in self.points if one.strength is not None]
         return len(left) > 1 and min(left) <= point.left <= max(left)
+
+
+def from_scratch(name: str) -> bool:
+    return name.endswith(_SCRATCH)
+
+
+def other(name: str) -> str:
+    """All attentions of the trained model, for the curve from scratch; and the other way round."""
+    return name.replace(_SCRATCH, "-all") if from_scratch(name) else name.replace("-all", _SCRATCH)
+
+
+def data_of(name: str) -> str:
+    """The data of the paper whose numbers stand beside a curve: its own, or WMT."""
+    return next((data for data in DATA if name.startswith(f"{data}-")), "wmt")
+
+
+def of_the_paper(name: str) -> bool:
+    """Whether a curve is of the paper's own setting."""
+    return name.startswith(tuple(f"{data}-" for data in DATA))
 
 
 def curves(cells: Finished) -> list[Curve]:

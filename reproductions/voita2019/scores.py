@@ -8,7 +8,7 @@ import torch
 from lorgnette.statistics.bleu import bleu
 from lorgnette.texts import Example, corpus
 from lorgnette.training.translation.generation import translate
-from reproductions.voita2019.workshop import Workshop, device
+from reproductions.voita2019.workshop import PAIR, Workshop, device, named
 
 _BATCH = 512
 
@@ -42,10 +42,10 @@ def scored(
 
 
 def all_scores(model: Any, tokenizer: Any, shop: Workshop, *, apart: bool = True) -> dict[str, Any]:
-    """On validation, on the Flickr test sentences, and, apart, on those of MSCOCO."""
+    """On validation, on the test sentences, and, apart, on those of MSCOCO where the pairs are of Multi30k."""
     model.to(device())
     limit = shop.sizes["test_limit"]
-    name = "multi30k:en-fr"
+    name = named(shop.own)
     out = {
         "validation": scored(
             model,
@@ -54,9 +54,9 @@ def all_scores(model: Any, tokenizer: Any, shop: Workshop, *, apart: bool = True
             shop,
             draws=False,
         ),
-        "test": scored(model, tokenizer, shop.test("en-fr"), shop),
+        "test": scored(model, tokenizer, shop.test(shop.own), shop),
     }
-    if apart:
+    if apart and shop.own == PAIR:
         coco = list(corpus(name, split="test_2017_mscoco", data=shop.machine.data, limit=limit))
         out["mscoco"] = scored(model, tokenizer, coco, shop, draws=False)
     return out

@@ -15,10 +15,11 @@ from reproductions.voita2019.pruning import (
     CURVES,
     PATTERNS_OF,
     ROLES,
-    SCRATCH,
     TEST,
     Curve,
     classifiers,
+    from_scratch,
+    of_the_paper,
     patterns,
     roles,
     survival,
@@ -46,13 +47,13 @@ def _curve(cells: Finished, name: str) -> Table:
             "test": point.bleu(),
             "change": "" if point.strength == 0 else said(point.minus(curve.whole)),
             "random heads": None if point.control is None else point.control.bleu(),
-            "mscoco": point.bleu("mscoco"),
+            **({} if of_the_paper(name) else {"mscoco": point.bleu("mscoco")}),
             "undecided": point.undecided,
         }
         for point in curve.points
     ]
     base = "λ = 0, trained as long without gates"
-    if name == SCRATCH:
+    if from_scratch(name):
         base = "λ = 0 of the table before (the best epoch of as long a training, and some more)"
     note = (
         "e/d/d-e: heads left in the encoder, the decoder's self-attention, and its attention to the encoder. *no "
@@ -84,7 +85,8 @@ def _models(cells: Finished) -> Table:
             scores.append((f"opus-mt en-fr, {title}", found[when][TEST], found[when]["mscoco"]["bleu"]))
         scores.append(("opus-mt en-fr, fine-tuned, beam 4", found["beam 4"][TEST], None))
     for cell in cells.of(kind="small"):
-        scores.append((f"marian-small {cell.labels['languages']}", cell.result["scores"][TEST], None))
+        model = "6 + 6 layers," if cells.settings.published else "marian-small"
+        scores.append((f"{model} {cell.labels['languages']}", cell.result["scores"][TEST], None))
     for cell in cells.of(kind="russian"):
         for name, title in (("tatoeba", "Tatoeba, held out"), ("subtitles", "subtitles")):
             scores.append((f"marian-small en-ru, {title}", cell.result["scores"][name], None))

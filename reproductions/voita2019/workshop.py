@@ -30,8 +30,10 @@ from lorgnette.training.settings import Splits
 from lorgnette.training.translation.task import PreparedPairs
 from reproductions.frame.running import ready_for_training
 from reproductions.frame.settings import Machine
+from reproductions.voita2019.grid import RELEASED
 
 OPUS = "opus-mt-en-fr"
+PAIR = "en-fr"
 TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2018_flickr")
 TRAVEL = 20
 """How far log α could go in a run, in units, while its learning rate falls to 0: from ln 100 to −ln 11 are seven."""
@@ -59,6 +61,11 @@ class Workshop:
     def scratch(self) -> Path:
         return self.machine.scratch
 
+    @property
+    def own(self) -> str:
+        """The pairs on which a model is pruned: two languages of Multi30k, or a corpus of the paper's."""
+        return str(self.sizes.get("pairs", PAIR))
+
     def settings(self, model: str, pairs: str | Splits, epochs: int, **more: Any) -> TrainingSettings:
         told = {
             "batch_size": self.sizes["batch"],
@@ -70,8 +77,8 @@ class Workshop:
         return TrainingSettings(model=model, corpus=pairs, out=self.scratch / "unused", epochs=epochs, **told)
 
     def pairs(self, languages: str) -> Splits:
-        """Multi30k; the test sentences of the Flickr sets together, as far as the languages have them."""
-        name, limit = f"multi30k:{languages}", self.sizes["limit"]
+        """A corpus of the paper's, or Multi30k, whose Flickr test sets are joined as far as they have the languages."""
+        name, limit = named(languages), self.sizes["limit"]
         training, validation = (corpus(name, split=split, data=self.machine.data) for split in ("train", "validation"))
         test = Corpus.of(self.test(languages), name=f"{name}:test")
         if limit is None:
@@ -79,6 +86,8 @@ class Workshop:
         return Splits(training.take(limit), validation.take(max(limit // 10, 20)), test)
 
     def test(self, languages: str) -> list[Example]:
+        if languages in RELEASED.values():
+            return list(corpus(languages, split="test", data=self.machine.data, limit=self.sizes["test_limit"]))
         found: list[Example] = []
         for split in TESTS if "cs" not in languages else (TESTS[0], TESTS[2]):
             found += corpus(
@@ -128,7 +137,7 @@ class Workshop:
             self.sizes["preset"],
             pairs,
             self.sizes["small"],
-            overrides={"pieces": self.sizes["pieces"]},
+            overrides={"pieces": self.sizes["pieces"], **self.sizes.get("shape", {})},
             learning_rate=1e-3,
             schedule="linear",
             warmup=0.15,
@@ -136,20 +145,25 @@ class Workshop:
         )
 
     def base(self, model: str) -> Path:
-        return self.opus() if model == "opus" else self.small()
+        return self.opus() if model == "opus" else self.small(self.own)
 
     def further(
         self, model: str, folder: Path, epochs: int, seed: int = 0
     ) -> tuple[Any, PreparedPairs, TrainingSettings]:
         """The model in a folder, to be trained some epochs more on the same pairs."""
         settings = self.settings(
-            str(folder), self.pairs("en-fr"), epochs, learning_rate=_RATES[model], warmup=0.1, allow_pickle=True,
+            str(folder), self.pairs(self.own), epochs, learning_rate=_RATES[model], warmup=0.1, allow_pickle=True,
             batch_size=self.sizes["opus_batch" if model == "opus" else "batch"], seed=seed,
         )  # fmt: skip
         ready = prepare(settings)
         assert isinstance(ready, PreparedPairs)
         set_seed(seed)
         return ready.builder.model(), ready, settings
+
+
+def named(languages: str) -> str:
+    """The corpus of these pairs."""
+    return languages if languages in RELEASED.values() else f"multi30k:{languages}"
 
 
 def short_run(
