@@ -6,7 +6,8 @@ STUDY = Study(
     name="anisotropy_or_training",
     title="Are the values of deep attention similar because the model is wide, or because it learnt little?",
     question="Deep pure-attention models were published with values that all point the same way (SIM above .9). Ours "
-    "did so only where they were as wide as published, and these had also learnt less. Which of the two is it?",
+    "had such values only where they were as wide as published, and these models had also learnt less. Is it "
+    "the width or the training?",
     headline=[
         "last-hatexplain-values",
         "last-yelphat-values",

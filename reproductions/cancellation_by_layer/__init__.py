@@ -5,9 +5,9 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="cancellation_by_layer",
     title="Do weight and norm of sinks cancel out, or is it an artefact of pooling?",
-    question="Over all layers and heads together, tokens that get much weight have short vectors: weight and norm "
-    "cancel out. Is that so when layers differ in scale and when the constant that is free is removed, or is it an "
-    "artefact of pooling? And how much do the states change without the value of a sink?",
+    question="Over all layers and heads, tokens that get much weight have short vectors: weight and norm cancel. Is "
+    "this an artefact of pooling layers of different scale, or of a constant that no output depends on? And "
+    "how far do the states move when a sink's value is replaced?",
     headline=[
         "pooled",
         "pooled-centred",

@@ -150,7 +150,7 @@ def _zeroed(r: Readings) -> Iterator[Claim]:
     )
     yield _ours(
         "less-than-weight",
-        "… but by less than its weight says: log ratio of the changes − log ratio of the weights < 0",
+        "… but by less than its weight suggests: log ratio of the changes − log ratio of the weights < 0",
         r.over_models(lambda m: r.ratio(m, "change") - r.ratio(m, "sent_weight")),
         Bound.below(0.0),
     )
@@ -171,10 +171,9 @@ def _centred(r: Readings) -> Iterator[Claim]:
     """The same less the constant that is free, of the models of which it was measured."""
     if not r.centred_models:
         return
-    less = "less each head's mean value"
-    for measure, said in (("norm", "the norm"), ("relative", "the norm over that of other words in the same head")):
+    for measure, said in (("norm", "norm"), ("relative", "norm relative to other words in the same head")):
         id = "pooled-centred" if measure == "norm" else "relative-centred"
-        text = f"sinks, {less}: over all layers and heads, weight and {said} hardly cancel: ρ > −{NEGLIGIBLE}"
+        text = f"sinks, centred: over all layers and heads, weight and {said} hardly cancel: ρ > −{NEGLIGIBLE}"
         each = {model: r.sink(model, "pooled", CENTRED, measure) for model in r.centred_models}
         yield _judged(id, text, mean_of(list(map(level, each.values())), MODELS), Bound.above(-NEGLIGIBLE))
         for model, values in each.items():
@@ -186,14 +185,14 @@ def _centred(r: Readings) -> Iterator[Claim]:
     )
     yield _judged(
         "sink-changes-more-centred",
-        "the head's mean in place of the value of a sink changes the final states more than in place of that of a "
-        "middle word (log ratio > 0)",
+        "replacing a sink's value by the head's mean changes the final states more than doing so with a middle word "
+        "(log ratio > 0)",
         mean_of(change, MODELS),
         Bound.above(0.0),
     )
     yield _judged(
         "less-than-weight-centred",
-        "… but by less than its weight says: log ratio of the changes − log ratio of the weights < 0",
+        "… but by less than its weight suggests: log ratio of the changes − log ratio of the weights < 0",
         mean_of(change - weight, MODELS),
         Bound.below(0.0),
     )
@@ -206,7 +205,7 @@ def _centred(r: Readings) -> Iterator[Claim]:
     ]
     yield _judged(
         "norm-foretells-centred",
-        f"the norm {less} is nearer to that change than the weight is",
+        "the centred norm is nearer to that change than the weight is",
         mean_of(gap, MODELS),
         Bound.above(0.0),
     )

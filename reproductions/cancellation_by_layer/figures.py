@@ -34,9 +34,9 @@ def _cases(r: Readings, *, punctuation: bool = False) -> list[tuple[str, str, st
 
 def _parts(r: Readings) -> Figure:
     """The parts of the pooled ρ, as it is, without the constant, and relative to other words."""
-    panels: list[tuple[str, int | str, str]] = [("‖f(x)‖ as it is", USUAL, "norm")]
+    panels: list[tuple[str, int | str, str]] = [("raw ‖f(x)‖", USUAL, "norm")]
     if r.centred_models:
-        panels += [("less the head's mean", CENTRED, "norm")]
+        panels += [("minus the head's mean", CENTRED, "norm")]
         panels += [("… relative to words in the head", CENTRED, "relative")]
     y = alt.Y("case:N", sort=[said for _, _, said in _cases(r, punctuation=True)], title=None)
     names = list(PART_NAMES.values())
@@ -61,7 +61,7 @@ def _parts(r: Readings) -> Figure:
         charts.append(alt.layer(bar, dots.encode(x="value:Q", y=y.axis(axis))))
     caption = (
         f"The pooled ρ(α, ‖f(x)‖) (black diamond) and its three parts, which sum to it. Texts of {USUAL} tokens. Left: "
-        "norms as they are. Middle: of values less the mean of their head, which no free constant moves. Right: these, "
+        "raw norms. Middle: of values minus the mean of their head, which no free constant moves. Right: these, "
         "relative to those of other words in the same head and text."
     )
     return Figure("parts", alt.hconcat(*charts).resolve_scale(x="shared", color="shared"), caption)
@@ -76,14 +76,14 @@ def _layers(r: Readings) -> Figure:
             for n, w, f in zip(cell["layer"], cell["weight_by_layer"], cell["relative_by_layer"], strict=True)
         ]
         base = alt.Chart(alt.Data(values=rows), width=200, height=150, title=said)
-        x = alt.X("weight:Q", title="mean weight α")
+        x = alt.X("weight:Q", title="mean weight α", scale=alt.Scale(zero=True))
         y = alt.Y("norm:Q", title="length, over that of words")
         path = base.mark_line(color="lightgrey", strokeWidth=1).encode(x=x, y=y, order="layer:O")
         colour = alt.Color("layer:Q", scale=alt.Scale(scheme="viridis"), title="layer", legend=alt.Legend(format="d"))
         charts.append(alt.layer(path, base.mark_circle(size=60, opacity=1).encode(x=x, y=y, color=colour)))
     caption = (
         "Every layer of a model as a point: the mean weight of its sink, and the mean length of the sink's transformed "
-        "value less the head's mean, relative to that of words in the same head, over heads and texts of "
+        "value minus the head's mean, relative to that of words in the same head, over heads and texts of "
         f"{USUAL} tokens. The grey line goes from layer to layer."
     )
     return Figure("layers", _grid(charts).resolve_scale(color="independent"), caption)
@@ -152,9 +152,9 @@ def _zeroed(r: Readings) -> Figure:
         )
         charts.append(alt.layer(line.encode(x="x:Q", y="y:Q"), dots))
     caption = (
-        "How far the final states move when the heads' mean stands in place of the value of a token, against what its "
-        "weight (left) and its norm (right, less that mean) say, all relative to a middle word. A point is a kind of "
-        f"token of a model, texts of {USUAL} tokens. On the dashed line, the number foretells the change."
+        "How far the final states move when a token's value is replaced by the head's mean, against its weight (left) "
+        "and its centred norm (right), all relative to a middle word. A point is a kind of token in a model, texts of "
+        f"{USUAL} tokens. On the dashed line, the number predicts the change."
     )
     return Figure("replaced", alt.hconcat(*charts), caption)
 

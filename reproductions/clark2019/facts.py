@@ -15,6 +15,7 @@ def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
         "models": [*cells.labels("model", kind="surface"), "and for syntax " + ", ".join(_syntax(cells))],
         "segments": about["segments"],
         "blocks": about["blocks"],
+        "printed": sum("digits" in cell.result.attrs for cell in cells),
         "classifier": LOSSES["gradients-classifier"].made,
     }
 

@@ -5,9 +5,9 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="free_constant",
     title="How much anisotropy is left without the free constant?",
-    question="Keys and values of a text point in similar directions. One constant per head is free: it moves their "
-    "similarity anywhere and no output. How much of the similarity, of its growth through the layers, and of what a "
-    "penalty or a larger step size adds to it, is left without that constant?",
+    question="Keys and values of a text point in similar directions. But adding one constant per head changes their "
+    "similarity and no output. How much of the similarity, of its growth through the layers, and of what a "
+    "penalty or a larger step size adds remains without that constant?",
     headline=[
         "kept-values",
         "kept-keys",

@@ -33,7 +33,7 @@ def _encoders(r: Readings) -> Iterator[Claim]:
     for vector, said in SAID.items():
         yield _ours(
             f"kept-{vector}s",
-            f"encoders: of SIM of {said}, less than {LEFT:.0%} is left when they are centred (centred less {LEFT} of "
+            f"encoders: of SIM of {said}, less than {LEFT:.0%} is left when they are centred (centred − {LEFT} · "
             "raw, mean over layers)",
             r.over_models(lambda m, v=vector: float((r.sim(m, v, "centred") - LEFT * r.sim(m, v, "raw")).mean())),
             Bound.below(0),
@@ -99,7 +99,7 @@ def _classifiers(t: Trainings) -> Iterator[Claim]:
     yield _both(
         "deep-kept-rise",
         f"of the rise in SIM of the values from the first layer to the last, less than {LEFT:.0%} is left when they "
-        f"are centred (centred rise less {LEFT} of the other)",
+        f"are centred (centred rise − {LEFT} · raw rise)",
         centred - LEFT * raw,
         learnt,
         Bound.below(0),
@@ -108,15 +108,14 @@ def _classifiers(t: Trainings) -> Iterator[Claim]:
     (raw, learnt), (centred, _) = (t.effect(SHARP, lambda run, n=n: sum(run[n]) / len(run[n])) for n in t.VALUES)
     yield _both(
         "deep-penalty",
-        "the entropy penalty raises SIM of the values (mean over layers, from the same first weights)",
+        "the entropy penalty raises SIM of the values (mean over layers, from the same initial weights)",
         raw,
         learnt,
         Bound.above(0),
     )
     yield _both(
         "deep-penalty-kept",
-        f"of that rise, less than {LEFT:.0%} is left when the values are centred (centred rise less {LEFT} of the "
-        "other)",
+        f"of that rise, less than {LEFT:.0%} is left when the values are centred (centred rise − {LEFT} · raw rise)",
         centred - LEFT * raw,
         learnt,
         Bound.below(0),
@@ -125,14 +124,14 @@ def _classifiers(t: Trainings) -> Iterator[Claim]:
     (raw, learnt), (centred, _) = (t.effect(FAST, lambda run, n=n: run[n][last]) for n in t.VALUES)
     yield _both(
         "deep-fast",
-        "three times the step size raises SIM of the values of the last layer (from the same first weights)",
+        "three times the step size raises SIM of the values of the last layer (from the same initial weights)",
         raw,
         learnt,
         Bound.above(0),
     )
     yield _both(
         "deep-fast-kept",
-        "of that rise, more than half is left when the values are centred (centred rise less half of the other)",
+        "of that rise, more than half is left when the values are centred (centred rise − half the raw rise)",
         centred - HALF * raw,
         learnt,
         Bound.above(0),

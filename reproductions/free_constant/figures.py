@@ -38,7 +38,7 @@ def _encoders(r: Readings) -> Figure:
         ]
         charts.append(_panel(rows, model))
     caption = (
-        "SIM by layer of pretrained encoders, mean over heads: dashed as it is, solid less one constant per head, the "
+        "SIM by layer of pretrained encoders, mean over heads: dashed raw, solid minus one constant per head, the "
         "mean over other texts."
     )
     return Figure(
@@ -58,6 +58,6 @@ def _classifiers(t: Trainings) -> Figure:
         charts.append(_panel(rows, SAID[arm]))
     caption = (
         "Mean cosine of all pairs of tokens of a text (SIM) by layer of classifiers on HateXplain, by how they were "
-        "trained: dashed as it is, solid less one constant, the mean over all test texts. Mean over seeds."
+        "trained: dashed raw, solid minus one constant, the mean over all test texts. Mean over seeds."
     )
     return Figure("classifiers", alt.hconcat(*charts), caption)

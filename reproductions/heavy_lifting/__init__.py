@@ -5,9 +5,10 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="heavy_lifting",
     title="Do specialised heads do the heavy lifting?",
-    question="If most heads of a translation model go, does it matter which? Are heads that gates choose better than "
-    "random ones of the same layers, and than those with the sharpest attention or the largest gradient? Is it better "
-    "to prune a trained model than to train the small one from scratch? Do heads with a role remain?",
+    question="If most heads of a translation model are removed, does it matter which? Are the heads that gates choose "
+    "better than random heads of the same layers, than the most confident ones, and than those with the largest "
+    "gradient? Is it better to prune a trained model than to train the small one from scratch? Do heads with a "
+    "function remain?",
     headline=[
         "third-loses-little",
         "sixth-loses-little",

@@ -78,7 +78,7 @@ def _places(readings: Readings) -> Iterator[Claim]:
             yield Claim(
                 id=f"place-{left}",
                 text=f"{SHARES[left]} of the heads: {ARMS['gates']}, cut at once, beat more than half of the random "
-                "sets of the same layers (BLEU, as many steps; share beaten, less one half)",
+                "sets of the same layers (BLEU, as many steps; share beaten − one half)",
                 estimate=place,
                 bound=Bound.above(0),
                 note="in these seeds; added when the numbers were known",

@@ -20,10 +20,12 @@ def figures(cells: Finished) -> Iterator[Figure]:
     readings = Readings(cells)
     after = [left for left in readings.left if readings.cut("gates", left)]
     if after:
-        caption = f"Loss right after the cut, less that of the whole model; all sets are cut out of one model. {_MARKS}"
+        caption = (
+            f"Loss right after the cut, minus that of the whole model; all sets are cut out of one model. {_MARKS}"
+        )
         charts = [_cut(readings, left) for left in after]
         yield Figure("cut", alt.vconcat(*charts).resolve_scale(x="shared"), caption)
-    caption = f"BLEU less that of the whole model, equal steps for all. {_MARKS} Crosses: published, on WMT."
+    caption = f"BLEU minus that of the whole model, equal steps for all. {_MARKS} Crosses: published, on WMT."
     charts = [_bleu(readings, left) for left in readings.left]
     yield Figure("bleu", alt.vconcat(*charts).resolve_scale(x="shared"), caption)
 
@@ -40,7 +42,7 @@ def _cut(readings: Readings, left: int) -> Any:
         names[name]: [loss - float(c.result["before"]) for c in cells for loss in c.result[name]]
         for name in ("random", "free")
     }
-    return _rows(left, arms, sets, "loss less that of the whole model")
+    return _rows(left, arms, sets, "loss minus that of the whole model")
 
 
 def _bleu(readings: Readings, left: int) -> Any:
@@ -51,7 +53,7 @@ def _bleu(readings: Readings, left: int) -> Any:
     }
     draws = readings.draws(left).items()
     sets = {ARMS["random"]: [value - whole[seed] for seed, values in draws if seed in whole for value in values]}
-    return _rows(left, arms, sets, "BLEU less that of the whole model", _published(left))
+    return _rows(left, arms, sets, "BLEU minus that of the whole model", _published(left))
 
 
 def _published(left: int) -> dict[str, float]:

@@ -7,8 +7,8 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="kobayashi2020",
     title="Kobayashi et al. 2020: attention is not only a weight",
-    question="A head's output is Σ_j α_ij f(x_j), and tokens with much weight may have short vectors f(x_j). How "
-    "much do they contribute?",
+    question="A head's output is Σ_j α_ij f(x_j), and tokens with much weight may have short vectors f(x_j). How much "
+    "does each token contribute?",
     headline=[
         f"{model}-{ending}"
         for ending, model in product(

@@ -41,7 +41,7 @@ def weights_and_norms(model: str, cells: Finished) -> Figure:
         alt.hconcat(*(_kinds_by_layer(cell, measure, title, c) for c, cell in shown.items())).resolve_scale(
             y="shared" if measure == "weight" else "independent"
         )
-        for measure, title in (("weight", "weight Σ α"), ("norm", "norm Σ ||α f(x)||"))
+        for measure, title in (("weight", "weight Σ α"), ("norm", "norm Σ ‖α f(x)‖"))
     ]
     return Figure(
         f"weights-and-norms-{model}",
@@ -96,8 +96,9 @@ def mixing(cells: Finished) -> Figure:
     return Figure(
         "mixing-ratios",
         drawn,
-        "How much of a token's new vector comes from other tokens: by weights, by norms, with the residual, and with "
-        "LayerNorm.",
+        "Mixing ratio: the share of a token's new vector that comes from other tokens. Attn: attention alone; Res: "
+        "with the residual connection; Ln: with LayerNorm too; W: by weights, N: by norms. The norms are raw, not "
+        "centred.",
     )
 
 
@@ -121,8 +122,8 @@ def cancelling(cells: Finished) -> Figure:
         "cancelling",
         alt.hconcat(*charts).resolve_scale(x="shared"),
         "Spearman of α with ‖f(x)‖ by category of token. Left of zero the two cancel: tokens with much weight have "
-        "short vectors. Centred: of values less the mean of their head, which no free constant moves. Bars are 95 % "
-        "intervals over blocks of segments, mostly narrower than the dots.",
+        "short vectors. Centred: of values minus the mean of their head, which no free constant moves. Bars are 95 % "
+        "intervals over blocks of segments.",
     )
 
 
@@ -134,8 +135,8 @@ def _dots(rows: list[dict[str, Any]]) -> Any:
     offset = alt.YOffset(field="what", type="nominal", sort=names)
     scale = alt.Scale(domain=names, range=list(_CONDITION_COLOURS.values()))
     colour = alt.Color(field="what", type="nominal", scale=scale, title=None)
-    x = alt.X(field="mean", type="quantitative", title="Spearman of α with ||f(x)||")
-    low = alt.X(field="low", type="quantitative", title="Spearman of α with ||f(x)||")
+    x = alt.X(field="mean", type="quantitative", title="Spearman of α with ‖f(x)‖")
+    low = alt.X(field="low", type="quantitative", title="Spearman of α with ‖f(x)‖")
     bars = base.mark_rule().encode(x=low, x2=alt.X2(field="high"), y=y, yOffset=offset, color=colour)
     zero = (
         alt.Chart(alt.Data(values=[{"at": 0}])).mark_rule(opacity=0.4).encode(x=alt.X(field="at", type="quantitative"))

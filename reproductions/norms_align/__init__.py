@@ -6,8 +6,8 @@ STUDY = Study(
     name="norms_align",
     title="Do norms align words better than weights?",
     question="Kobayashi et al. 2020 align words by the cross-attention of translation models, and report fewer errors "
-    "with norms ‖αf(x)‖ than with weights α. Is that so for other models and languages, if layers, heads and the way "
-    "in which an alignment is read are chosen on other sentences than those on which they are judged?",
+    "with norms ‖αf(x)‖ than with weights α. Does this hold for other models and languages, if layers, heads "
+    "and the way of reading an alignment are chosen on other sentences than those on which they are judged?",
     headline=[
         "mean-layer-output-en-fr",
         "mean-layer-output-fr-en",

@@ -45,7 +45,7 @@ def _mean_layer(r: Readings, direction: str, reading: str) -> Claim:
     both = [r.counts(direction, "layers", measure, (reading, TARGET)) for measure in ("weights", "norms")]
     return Claim(
         id=f"mean-layer-{reading}-{direction}",
-        text=f"{direction}, {SAID[reading]}: AER by weights less AER by norms > 0, mean over layers",
+        text=f"{direction}, {SAID[reading]}: AER by weights − AER by norms > 0, mean over layers",
         estimate=mean_gap(*both),
         bound=Bound.above(0.0),
         published=Published(round(printed["weights"] - printed["norms"], 3), printed["source"]),
@@ -60,7 +60,7 @@ def _best(r: Readings, direction: str, level: str, reading: str) -> Claim:
     known = level == "layers" and reading == "input" and direction == "en-fr"
     return Claim(
         id=f"best-{kind}-{reading}-{direction}",
-        text=f"{direction}, {SAID[reading]}: AER by weights less AER by norms > 0, best {kind} of each, held out",
+        text=f"{direction}, {SAID[reading]}: AER by weights − AER by norms > 0, best {kind} of each, held out",
         estimate=gap(*both),
         bound=Bound.above(0.0),
         published=Published(round(printed["weights"] - printed["norms"], 3), printed["source"])
@@ -75,7 +75,7 @@ def _ways(r: Readings, direction: str) -> Iterator[Claim]:
     both = [r.held_out(direction, "heads", measure, WAYS) for measure in ("weights", "norms")]
     yield _ours(
         f"best-way-{direction}",
-        f"{direction}: AER by weights less AER by norms > 0, best head, word and rule of each, held out",
+        f"{direction}: AER by weights − AER by norms > 0, best head, word and rule of each, held out",
         gap(*both),
         Bound.above(0.0),
         _rates(*both),
@@ -83,7 +83,7 @@ def _ways(r: Readings, direction: str) -> Iterator[Claim]:
     layers = [r.held_out(direction, "layers", measure, WAYS) for measure in ("weights", "norms")]
     yield _ours(
         f"best-way-layer-{direction}",
-        f"{direction}: AER by weights less AER by norms > 0, best layer, word and rule of each, held out",
+        f"{direction}: AER by weights − AER by norms > 0, best layer, word and rule of each, held out",
         gap(*layers),
         Bound.above(0.0),
         _rates(*layers),
@@ -118,8 +118,7 @@ def _centred(r: Readings, direction: str) -> Iterator[Claim]:
         both = [r.held_out(direction, "layers", one, way) for one in (measure, "centred")]
         yield _ours(
             f"{name}-{direction}",
-            f"{direction}, {SAID['input']}: AER by {measure} less AER by centred norms > 0, best layer of each, held "
-            "out",
+            f"{direction}, {SAID['input']}: AER by {measure} − AER by centred norms > 0, best layer of each, held out",
             gap(*both),
             Bound.above(0.0),
             _rates(*both),

@@ -51,6 +51,8 @@ def _ways(r: Readings) -> Figure:
 
 
 def _layers(r: Readings) -> Figure:
+    names = [NAMES[measure] for measure in MEASURES]
+    dashes = alt.StrokeDash("by:N", scale=alt.Scale(domain=names, range=[[1, 0], [1, 0], [3, 5]]), title=None)
     charts = []
     for direction in r.directions:
         for reading in READINGS:
@@ -62,8 +64,9 @@ def _layers(r: Readings) -> Figure:
             base = alt.Chart(alt.Data(values=rows), width=170, height=160, title=[direction, SAID[reading]])
             y = alt.Y("aer:Q", title="AER", scale=alt.Scale(domain=[0, 1]))
             charts.append(base.mark_line(point=True).encode(x=alt.X("layer:O", axis=alt.Axis(labelAngle=0)), y=y,
-                                                            color=_colour()))  # fmt: skip
+                                                            color=_colour(), strokeDash=dashes))  # fmt: skip
     caption = (
-        "Alignment error rate of each layer, all heads together, on all pairs: a source word for each target word."
+        "Alignment error rate of each layer, all heads together, on all pairs: a source word for each target word. "
+        "Both kinds of norms nearly coincide."
     )
     return Figure("layers", alt.hconcat(*charts), caption)

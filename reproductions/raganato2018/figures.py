@@ -27,6 +27,7 @@ from reproductions.raganato2018.readings import (
 
 _SHOWN = (TRAINED, SHUFFLED, RANDOM)
 _LINES = {"head_is_next": "next word", "head_is_previous": "previous word", "random_tree": "random tree"}
+_WIDTH = 460
 _DASHED = {"strokeDash": [4, 3], "color": "#777"}
 
 
@@ -51,7 +52,7 @@ def _heads(cells: Finished, model: str) -> Figure:
             trees(cells, model, condition)["uas"].sel(way="to_head").mean("block").values
         )
     ]
-    chart = dots(rows, width=460, height=260).mark_circle(size=45, opacity=0.75)
+    chart = dots(rows, width=_WIDTH, height=260).mark_circle(size=45, opacity=0.75)
     chart = chart.encode(
         x=alt.X("layer:O", axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("condition:N", sort=list(_SHOWN)),
@@ -60,11 +61,11 @@ def _heads(cells: Finished, model: str) -> Figure:
     )
     lines = [{"uas": float(baseline(trees(cells, model), n).mean()), "name": label} for n, label in _LINES.items()]
     rule = dots(lines).mark_rule(**_DASHED).encode(y="uas:Q")
-    # The two lowest lines may lie close: one is named above, the other below.
+    # Beside the dots; the two lowest lines may lie close: one is named above, the other below.
     names = [
         dots([line])
-        .mark_text(align="left", dx=4, dy=10 if line["name"] == _LINES["random_tree"] else -5, color="#555")
-        .encode(x=alt.value(0), y="uas:Q", text="name:N")
+        .mark_text(align="left", dx=4, dy=7 if line["name"] == _LINES["random_tree"] else -4, color="#555")
+        .encode(x=alt.value(_WIDTH), y="uas:Q", text="name:N")
         for line in lines
     ]
     caption = (

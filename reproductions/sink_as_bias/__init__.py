@@ -5,8 +5,9 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="sink_as_bias",
     title="Is a sink a bias?",
-    question="Many heads give most of their weight to one token: [CLS], [SEP], </s>, or the first. Is what they read "
-    "there the same in every text, so that the sink acts as a bias, or does it say something about the text?",
+    question="Many heads give most of their weight to one token: [CLS], [SEP], </s>, or the first. Do they read the "
+    "same vector there in every text, so that the sink acts as a bias, or does it carry information about the"
+    " text?",
     headline=[
         "fifth-average",
         "word-average",

@@ -93,8 +93,7 @@ def _over_texts(r: Readings) -> Iterator[Claim]:
     inside = Bound.within(-NEGLIGIBLE, NEGLIGIBLE)
     yield _ours(
         "constant",
-        f"sinks: what a head's sink sends (less the head's mean) is nearly the same vector in every text: "
-        f"‖mean‖² / mean ‖·‖² > {CONSTANT}",
+        f"sinks: a head reads nearly the same centred vector there in every text: ‖mean‖² / mean ‖·‖² > {CONSTANT}",
         r.over_models(r.of_sinks, "constancy"),
         Bound.above(CONSTANT),
     )

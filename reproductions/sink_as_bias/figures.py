@@ -13,6 +13,8 @@ from reproductions.sink_as_bias.measure import REPLACEMENTS
 from reproductions.sink_as_bias.readings import KINDS, Readings
 from reproductions.sink_as_bias.tables import NAMES
 
+_LEAST = 0.005
+
 
 def figures(cells: Finished) -> list[Figure]:
     r = Readings(cells)
@@ -37,8 +39,13 @@ def _changes(r: Readings) -> Figure:
     base = alt.Chart(alt.Data(values=rows), width=380, height=alt.Step(9))
     y = alt.Y("case:N", sort=order, title=None, axis=alt.Axis(labelLimit=240))
     offset = alt.YOffset("with:N", sort=names)
-    scale = alt.Scale(type="log")
-    x = alt.X("value:Q", title="change of the states, ‖h′ − h‖/‖h‖", scale=scale, axis=alt.Axis(format="~g"))
+    scale = alt.Scale(type="log", domain=[_LEAST, 1], nice=False)
+    x = alt.X(
+        "value:Q",
+        title="change of the states, ‖h′ − h‖/‖h‖",
+        scale=scale,
+        axis=alt.Axis(format="~g", values=[0.01, 0.03, 0.1, 0.3, 1]),
+    )
     dots = base.mark_circle(size=40, opacity=1).encode(x=x, y=y, yOffset=offset, color=colour)
     bars = base.mark_rule().encode(x=alt.X("low:Q", scale=scale), x2="high:Q", y=y, yOffset=offset, color=colour)
     caption = (
@@ -50,7 +57,8 @@ def _changes(r: Readings) -> Figure:
 
 
 def _constancy(r: Readings) -> Figure:
-    charts = []
+    charts, names = [], list(dict.fromkeys(KINDS[kind] for m in r.models for kind in (*SINKS[m], MIDDLE)))
+    colour = alt.Color("token:N", scale=alt.Scale(domain=names, range=list(COLOURS[: len(names)])), title=None)
     for model in r.models:
         rows = [
             {"token": KINDS[kind], "layer": layer, "value": float(value)}
@@ -60,15 +68,12 @@ def _constancy(r: Readings) -> Figure:
             for value in [np.nanmean(heads) if not np.isnan(heads).all() else np.nan]
             if not np.isnan(value)
         ]  # fmt: skip
-        names = [KINDS[kind] for kind in (*SINKS[model], MIDDLE)]
-        colour = alt.Color("token:N", scale=alt.Scale(domain=names, range=list(COLOURS[: len(names)])), title=None)
         y = alt.Y("value:Q", title="same in every text", scale=alt.Scale(domain=[0, 1]))
         x = alt.X("layer:O", axis=alt.Axis(labelAngle=0, labelOverlap=True))
         base = alt.Chart(alt.Data(values=rows), width=180, height=150, title=model)
         charts.append(base.mark_line(point=True).encode(x=x, y=y, color=colour))
     caption = (
-        "How constant what a token sends is: ‖mean over texts‖² / mean ‖·‖² of its transformed value less the head's "
+        "How constant a token's vector is: ‖mean over texts‖² / mean ‖·‖² of its transformed value minus the head's "
         "mean over all tokens, mean over the heads of a layer. 1: the same vector in every text."
     )
-    grid = [alt.hconcat(*charts[k : k + 3]).resolve_scale(color="independent") for k in range(0, len(charts), 3)]
-    return Figure("constancy", alt.vconcat(*grid).resolve_scale(color="independent"), caption)
+    return Figure("constancy", alt.concat(*charts, columns=3), caption)

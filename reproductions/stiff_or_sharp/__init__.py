@@ -5,8 +5,8 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="stiff_or_sharp",
     title="Stiff values or sharp attention?",
-    question="A penalty that sharpens attention also makes the values more similar, so that a correlation over "
-    "penalties cannot say which of the two does what. What does each do when the other is held?",
+    question="A penalty that sharpens attention also makes the values more similar, so comparing penalties cannot "
+    "separate the two effects. What does each do when the other is held fixed?",
     headline=[
         f"{claim}-{corpus}"
         for claim in ("penalty", "gauge-penalty", "gauge-stiffening", "sharpness-auprc", "stiffness-auprc")

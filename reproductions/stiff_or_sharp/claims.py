@@ -53,7 +53,7 @@ def _gauge_fixed(runs: Runs, corpus: str) -> Iterator[Claim]:
             learnt,
             id=f"gauge-{id}-{corpus}",
             text=f"{NAMES[corpus]}: of the rise in SIM of the values by {said}, less than {LEFT:.0%} is left when they "
-            f"are centred (centred rise less {LEFT} of the other)",
+            f"are centred (centred rise − {LEFT} · raw rise)",
             bound=Bound.below(0),
             published=None,
             note=f"rises of {raw.mean():.2f} and, centred, {centred.mean():.2f}",

@@ -14,7 +14,7 @@ MEASURES = {
     "entropy": "entropy H",
     "auprc": "AUPRC of attention",
     "accuracy.test": "test accuracy",
-    "flipped.uniform": "predictions that uniform weights change",
+    "flipped.uniform": "share of predictions that uniform weights change",
 }
 CONTRASTS = {
     "sharp, values free": ("sharp", "plain"),

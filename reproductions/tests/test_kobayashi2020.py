@@ -28,7 +28,7 @@ def test_quick_end_to_end(tiny_shelf, tmp_path):
     outcome = STUDY.reproduce(settings)
     readme, results = outcome.page("README.md"), outcome.results()
     assert "Do not quote" in readme
-    assert "None of our numbers is the published quantity" in readme
+    assert "No number here is the published quantity" in readme
     assert str(tiny_shelf) not in readme + results
     assert "unbelievably" not in readme + results + outcome.page("APPENDIX.md")  # no text of the data
     assert [claim.id for claim in outcome.claims if claim.estimate.value is None] == []

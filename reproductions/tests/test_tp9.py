@@ -138,7 +138,14 @@ def test_the_page_of_the_whole_grid():
     assert "3 of the runs at chance" in judged["depth-hurts-base"].note
     assert judged["scaling-divided"].verdict == judged["scaling-undivided"].verdict == "holds"
     assert judged["scaling-undivided"].estimate.value == pytest.approx(np.log(8))
-    assert {figure.name for figure in outcome.figures} == {"models", "curves", "depth", "positions", "order"}
+    assert {figure.name for figure in outcome.figures} == {
+        "steps",
+        "models",
+        "curves",
+        "depth",
+        "positions",
+        "order",
+    }
     assert [(one["family"], one["layers"], one["seeds"]) for one in outcome.facts["dead"]] == [
         ("base", layers, 3) for layers in (7, 8, 12, 16)
     ]

@@ -14,11 +14,10 @@ from reproductions.tp9.diagnosis import READINGS, losses
 from reproductions.tp9.grid import BLOCKS, SCALED_WIDTHS, Model, plain
 from reproductions.tp9.order_claims import Orders
 from reproductions.tp9.position_map import analytic_position_similarity, position_similarity
-from reproductions.tp9.runs import Runs
+from reproductions.tp9.runs import CHANCE, Runs
 from reproductions.tp9.scaling import DIVIDED, UNDIVIDED
 
 _WIDTH, _LENGTH = 100, 500
-_CHANCE = 0.55  # below this a model has learnt nothing on two balanced classes
 
 
 def facts(cells: Finished, claims: Mapping[str, Claim]) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def _dead(runs: Runs) -> list[dict[str, Any]]:
     every = []
     for family, layers in product(BLOCKS, runs.size.depths):
         accuracies = runs.accuracies(Model(family, "frozen", layers=layers))
-        count = sum(accuracy < _CHANCE for accuracy in accuracies)
+        count = sum(accuracy <= CHANCE for accuracy in accuracies)
         if count:
             every.append({"family": family, "layers": layers, "seeds": count, "of": len(accuracies)})
     return every

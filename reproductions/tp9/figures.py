@@ -1,6 +1,7 @@
 """The figures of TP 9."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -13,14 +14,15 @@ from reproductions.tp9.grid import BLOCKS, Model
 from reproductions.tp9.order_claims import NAMES as CORPORA
 from reproductions.tp9.order_claims import POSITIONS, Orders
 from reproductions.tp9.position_map import position_similarity
-from reproductions.tp9.runs import NAMES, Runs
+from reproductions.tp9.runs import CHANCE, NAMES, Runs
 
 _MAP = 100  # positions shown
+_APART = 0.15  # layers by which the dots of both blocks are moved apart
 
 
 def figures(cells: Finished) -> list[Figure]:
     runs = Runs(cells)
-    return [ranking(runs), curves(runs), depth(runs), position_map(), *order(cells)]
+    return [steps(runs), ranking(runs), curves(runs), depth(runs), position_map(), *order(cells)]
 
 
 def order(cells: Finished) -> list[Figure]:
@@ -108,32 +110,67 @@ def position_map(width: int = 100) -> Figure:
 
 
 def depth(runs: Runs) -> Figure:
-    """Accuracy by number of layers; a dot for each seed."""
+    """Accuracy by number of layers; a dot for each seed, moved aside so that all can be counted."""
     points, lines = [], []
-    for family in BLOCKS:
+    for place, family in enumerate(BLOCKS):
         stretch = 0  # no line across depths that lack a seed
         for layers in runs.size.depths:
-            values = runs.accuracies(Model(family, "frozen", layers=layers))
-            points += [{"layers": layers, "accuracy": value, "block": family} for value in values]
-            if len(values) == len(runs.seeds):
-                lines.append({"layers": layers, "accuracy": mean(values), "block": family, "stretch": stretch})
+            values = sorted(runs.accuracies(Model(family, "frozen", layers=layers)))
+            for number, value in enumerate(values):
+                at = layers + _APART * (place - 0.5) * 2 + _APART / 3 * (number - (len(values) - 1) / 2)
+                points.append({"layers": at, "accuracy": value, "block": family})
+            learnt = [value for value in values if value > CHANCE]
+            if len(values) == len(runs.seeds) and learnt:
+                lines.append({"layers": layers, "accuracy": mean(learnt), "block": family, "stretch": stretch})
             else:
                 stretch += 1
     colour = alt.Color("block:N", scale=alt.Scale(domain=list(BLOCKS), range=list(COLOURS[:2])), title="block")
+    depths = list(runs.size.depths)
     x = alt.X(
-        "layers:O",
+        "layers:Q",
         title="layers",
-        axis=alt.Axis(labelAngle=0),
-        scale=alt.Scale(domain=list(runs.size.depths)),  # also those that were not run
+        axis=alt.Axis(values=depths, format="d", grid=False),
+        scale=alt.Scale(domain=[min(depths) - 0.5, max(depths) + 0.5], nice=False),  # also those that were not run
     )
-    y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False))
-    line = alt.Chart(alt.Data(values=lines), width=360, height=240).mark_line()
+    y = alt.Y("accuracy:Q", title="test accuracy", scale=alt.Scale(domain=[0.48, 0.9], nice=False))
+    line = alt.Chart(alt.Data(values=lines), width=480, height=240).mark_line()
     line = line.encode(x=x, y=y, color=colour, detail="stretch:N")
-    dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.6, size=36).encode(x=x, y=y, color=colour)
-    caption = "Test accuracy by depth, frozen vectors; a dot is a seed, the line their mean."
-    if len(points) < len(BLOCKS) * len(runs.size.depths) * len(runs.seeds):
+    dots = alt.Chart(alt.Data(values=points)).mark_circle(opacity=0.7, size=36).encode(x=x, y=y, color=colour)
+    chance = alt.Chart(alt.Data(values=[{"at": 0.5}])).mark_rule(strokeDash=[4, 3], color="#555555")
+    chance = chance.encode(y=alt.Y("at:Q", title="test accuracy", scale=alt.Scale(domain=[0.48, 0.9], nice=False)))
+    caption = (
+        "Test accuracy by depth, frozen vectors. A dot is a seed, the line the mean of the seeds that learnt; dots on "
+        "the dashed line, chance, learnt nothing."
+    )
+    if len(points) < len(BLOCKS) * len(depths) * len(runs.seeds):
         caption += " Not all of it was run: a line is drawn only through depths with all seeds."
-    return Figure("depth", alt.layer(line, dots), caption)
+    return Figure("depth", alt.layer(chance, line, dots), caption)
+
+
+def steps(runs: Runs) -> Figure:
+    """What each exercise of the practical adds to the one before: a dot for each seed, a tick for their mean."""
+    every: dict[str, Model] = {"mean of the words (TP 8)": Model("mean", "")}
+    every |= {"1 self-attention": Model("base", "", layers=3), "2 with residuals": Model("residual", "", layers=3)}
+    every["3 with sinusoidal positions"] = Model("residual", "", layers=3, positions="sinusoidal")
+    every["4 from <cls>, no positions"] = Model("residual", "", layers=3, pooling="cls")
+    rows = [
+        {"step": name, "vectors": embeddings, "accuracy": value}
+        for name, model in every.items()
+        for embeddings in runs.size.embeddings
+        for value in runs.accuracies(replace(model, embeddings=embeddings))
+    ]
+    y = alt.Y("step:N", sort=list(every), title=None, axis=alt.Axis(labelLimit=260))
+    offset = alt.YOffset("vectors:N", sort=list(runs.size.embeddings))
+    colour = alt.Color("vectors:N", scale=alt.Scale(domain=list(runs.size.embeddings), range=list(COLOURS[:2])))
+    x = alt.X("accuracy:Q", title="test accuracy", scale=alt.Scale(zero=False))
+    base = alt.Chart(alt.Data(values=rows), width=380, height=alt.Step(16))
+    dots = base.mark_circle(size=45, opacity=0.7).encode(x=x, y=y, yOffset=offset, color=colour.title("word vectors"))
+    middle = base.mark_tick(thickness=2, size=14).encode(x="mean(accuracy):Q", y=y, yOffset=offset, color=colour)
+    caption = (
+        "Test accuracy of the practical's models: a dot is a seed, the tick their mean. Models 1 to 4 have three "
+        "layers; 2 adds residual connections to 1, and 3 and 4 each change one thing in 2."
+    )
+    return Figure("steps", alt.layer(middle, dots), caption)
 
 
 def ranking(runs: Runs) -> Figure:

@@ -5,8 +5,8 @@ from reproductions.frame.study import Study
 STUDY = Study(
     name="which_signal",
     title="Which signal of a head's importance can you trust?",
-    question="Removing every head is the direct test of importance, and costs a pass for each. Which cheap signal "
-    "ranks the heads as their removal does: one at a time, and when many go together?",
+    question="Removing each head is the direct test of its importance, and costs a pass per head. Which cheaper signal"
+    " ranks heads as their removal does, one at a time and when many are removed together?",
     headline=[
         "facilitation-jointly",
         "gradient-jointly",

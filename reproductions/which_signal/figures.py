@@ -18,22 +18,28 @@ def figures(cells: Finished) -> list[Figure]:
     )
     joint = (
         "Share of the damage of random sets that each signal avoids when half of the heads go together. 0: no better "
-        "than chance; values below −1 are drawn at −1."
+        "than chance. The axis is linear near 0 and logarithmic far from it."
     )
     return [
         Figure("single", _dots(readings, readings.rho, "Spearman's ρ"), single),
-        Figure("joint", _dots(readings, readings.saved, "damage avoided", -1.0), joint),
+        Figure("joint", _dots(readings, readings.saved, "damage avoided", _WIDE), joint),
     ]
 
 
-def _dots(readings: Readings, read: Any, name: str, least: float | None = None) -> Any:
+_WIDE = {
+    "scale": alt.Scale(type="symlog", constant=0.5, domain=[-4, 1]),
+    "axis": alt.Axis(values=[-3, -2, -1, -0.5, 0, 0.25, 0.5, 0.75, 1], format="~g"),
+}
+"""A share of the damage avoided is at most 1, and some signals do three times the damage of random sets."""
+
+
+def _dots(readings: Readings, read: Any, name: str, wide: dict[str, Any] | None = None) -> Any:
     rows = []
     for place, stack in readings.every():
         for signal in readings.signals:
             value = read(place, stack, signal)
             if value is not None:
-                shown = value if least is None else max(least, value)
-                rows.append({"signal": words(signal), "model": place.name, "stack": title(stack), "value": shown})
+                rows.append({"signal": words(signal), "model": place.name, "stack": title(stack), "value": value})
     means = {
         words(signal): [value for value in readings.of_places(read, signal) if value is not None]
         for signal in readings.signals
@@ -46,14 +52,12 @@ def _dots(readings: Readings, read: Any, name: str, least: float | None = None) 
         filled=True, size=55, opacity=0.8
     )
     dots = dots.encode(
-        x=alt.X("value:Q", title=name),
+        x=alt.X("value:Q", title=name, **(wide or {})),
         y=y,
         color=alt.Color("model:N", scale=alt.Scale(domain=models, range=list(COLOURS[: len(models)])), title=None),
         shape=alt.Shape("stack:N", title=None),
     )
-    ticks = [
-        {"signal": signal, "value": value if least is None else max(least, value)} for signal, value in level.items()
-    ]
+    ticks = [{"signal": signal, "value": value} for signal, value in level.items()]
     middle = alt.Chart(alt.Data(values=ticks)).mark_tick(color="black", thickness=2, size=16).encode(x="value:Q", y=y)
     zero = alt.Chart(alt.Data(values=[{"value": 0}])).mark_rule(color="grey", strokeDash=[4, 4]).encode(x="value:Q")
     return alt.layer(zero, dots, middle)
