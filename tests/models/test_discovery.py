@@ -58,8 +58,8 @@ def test_running_shows_what_the_record_says(family):
         ("plbart", {"encoder": 2, "decoder": 2, "cross": 2}, "post", 4),
         ("cohere", {"decoder": 2}, "none", 2),  # the two halves of a layer are parallel
         ("phi3", {"decoder": 2}, "pre", 2),  # one map for grouped queries, keys and values
-        ("granite", {"decoder": 2}, "pre", 2),
-        ("mt5", {"encoder": 2, "decoder": 2, "cross": 2}, "pre", 4),
+        ("stablelm", {"decoder": 2}, "pre", 2),
+        ("mbart", {"encoder": 2, "decoder": 2, "cross": 2}, "pre", 4),
         ("nomic_bert", {"encoder": 2}, "post", 4),
     ],
 )
