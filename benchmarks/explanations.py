@@ -55,7 +55,7 @@ def align() -> Iterator[Figure]:
         lambda: _passes(watched, batch, 3),
         lambda: lo.align(watched, examples[:half], examples[half:], progress=False), least=3,
     )  # fmt: skip
-    yield Figure("align_over_plain_passes", ratio.value, 6.0, details=ratio.details(texts=PAIRS, tokens=WORDS))
+    yield Figure("align_over_plain_passes", ratio.value, 2.0, details=ratio.details(texts=PAIRS, tokens=WORDS))
 
 
 def _passes(watched: Subject, batch: Batch, times: int) -> None:
