@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import transformers as hf
 from tiny import BERT, FAMILIES, LLAMA, SIZE, examples, tiny_model, tokenizer
+from tiny.models import T5
 
 from lorgnette.subject import Subject
 
@@ -29,18 +30,6 @@ DEBERTA: dict[str, Any] = {
     "norm_rel_ebd": "layer_norm",
     "share_att_key": True,
     "max_relative_positions": -1,
-}
-T5: dict[str, Any] = {
-    "vocab_size": 97,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 40,
-    "num_layers": 2,
-    "num_decoder_layers": 3,
-    "num_heads": 4,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-    "decoder_start_token_id": 0,
 }
 GPT2: dict[str, Any] = {
     "vocab_size": 97,

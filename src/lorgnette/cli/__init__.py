@@ -90,7 +90,7 @@ def _end(message: str | None, status: int) -> None:
     if message is not None:
         print("lorgnette:", message, file=sys.stderr)
     pulse = sys.modules.get("lorgnette.looking.pulse")
-    if pulse is not None and pulse.held_up():
+    if pulse is not None and pulse.held_up():  # Python would abort at its end while that thread is in C++
         sys.stderr.flush()
         os._exit(status)
     raise SystemExit(status)

@@ -97,7 +97,7 @@ class GatedNorms:
         return [(text, p, slice(rows.start + p.start, rows.start + p.stop)) for text in every for p in places]
 
 
-class Arriving:
+class ArrivingNorms:
     """‖α^h_ij (g^h_i ⊙ v^h_j) W_O^h‖ summed while rows are swept: by key over some queries, by query over all keys.
 
     Without a gate these are Σ_i α_ij ‖f(x_j)‖ and Σ_j α_ij ‖f(x_j)‖, which need no pair of tokens.

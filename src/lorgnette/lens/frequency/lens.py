@@ -14,7 +14,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import Interval
-from lorgnette.contributions.gated import Arriving
+from lorgnette.contributions.gated import ArrivingNorms
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.errors import UserError
@@ -110,13 +110,13 @@ class Frequency(Lens):
         queries = batch.queries(call.site).mask
         return (Wanted(received=queries, block=self._arriving(call, queries)),)
 
-    def _arriving(self, call: Call, queries: Bool[Tensor, "text query"]) -> Arriving | None:
+    def _arriving(self, call: Call, queries: Bool[Tensor, "text query"]) -> ArrivingNorms | None:
         """The norms behind a gate, which is another vector for each query; None without one."""
         gate = self.projections.gate_of(call)
         if gate is None:
             return None
         maps = self.projections[call.site]
-        return call.once(f"arriving {id(self)}", lambda: Arriving(call, maps, gate, queries))
+        return call.once(f"arriving {id(self)}", lambda: ArrivingNorms(call, maps, gate, queries))
 
     def update(self, call: Call, batch: Batch) -> None:
         site = call.site

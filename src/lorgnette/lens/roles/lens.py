@@ -13,7 +13,7 @@ from lorgnette.attending import Call, Site, Tap
 from lorgnette.attending.sweep import Measured, Wanted, Watcher
 from lorgnette.attending.words import between_words
 from lorgnette.constraints import Interval, Share
-from lorgnette.contributions.gated import Arriving
+from lorgnette.contributions.gated import ArrivingNorms
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.lens.base import Lens
@@ -236,14 +236,14 @@ class Roles(CentredLens):
         )
         return (wanted,)
 
-    def _arriving(self, call: Call, queries: Tokens) -> Arriving | None:
+    def _arriving(self, call: Call, queries: Tokens) -> ArrivingNorms | None:
         """The norms behind a gate, which is another vector for each query; None without one."""
         gate = self.projections.gate_of(call)
         if gate is None:
             return None
         maps = self.projections[call.site]
         return call.once(
-            f"arriving {id(self)}", lambda: Arriving(self.centring(call), maps, gate, queries.mask.to(maps.wide))
+            f"arriving {id(self)}", lambda: ArrivingNorms(self.centring(call), maps, gate, queries.mask.to(maps.wide))
         )
 
     @staticmethod

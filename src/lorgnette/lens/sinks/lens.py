@@ -13,7 +13,7 @@ from lorgnette import axes
 from lorgnette.attending import Call, Site
 from lorgnette.attending.sweep import Wanted
 from lorgnette.constraints import NotEmpty, Share
-from lorgnette.contributions.gated import Arriving
+from lorgnette.contributions.gated import ArrivingNorms
 from lorgnette.contributions.head_weights import SiteWeights
 from lorgnette.contributions.layer import transformed_norms_of
 from lorgnette.figures.finding import HALF
@@ -144,10 +144,10 @@ class Sinks(CentredLens):
         over = torch.stack([largest > limit for limit in self.thresholds], 2).to(share.dtype)
         self.rates.add(site, rate=(over, kinds.any(-1).to(share.dtype)[:, None, None]))
 
-    def _arriving(self, call: Call, query: Float[Tensor, "text query"]) -> Arriving | None:
+    def _arriving(self, call: Call, query: Float[Tensor, "text query"]) -> ArrivingNorms | None:
         """What arrives behind a gate, which is another vector for each query; None without one."""
         gate = self.projections.gate_of(call)
-        return None if gate is None else Arriving(self.centring(call), self.projections[call.site], gate, query)
+        return None if gate is None else ArrivingNorms(self.centring(call), self.projections[call.site], gate, query)
 
     def _of_sinks(
         self,

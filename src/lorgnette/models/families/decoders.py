@@ -47,14 +47,20 @@ LLAMA = Family(
 HELIUM = replace(LLAMA, name="helium", model_types=("helium",), head_size=None)
 
 
+_DECODER = LLAMA.stacks[0]
+
+
+def _like_llama(kind: str, decoder: Stack) -> Family:
+    """A family that differs from Llama in the layout of its decoder."""
+    return replace(LLAMA, name=kind, model_types=(kind,), stacks=(decoder,))
+
+
 def _no_rope_layers(config: PretrainedConfig, numbers: Sequence[int]) -> Mapping[str, object]:
     """Every fourth layer has no positions, and the config lists which."""
     return {"no_rope_layers": [config.no_rope_layers[number] for number in numbers]}
 
 
-SMOLLM3 = replace(
-    LLAMA, name="smollm3", model_types=("smollm3",), stacks=(replace(LLAMA.stacks[0], left=_no_rope_layers),)
-)
+SMOLLM3 = _like_llama("smollm3", replace(_DECODER, left=_no_rope_layers))
 
 
 def _granite_order(layer: nn.Module) -> str:
@@ -62,37 +68,13 @@ def _granite_order(layer: nn.Module) -> str:
     return "pre" if layer.residual_multiplier == 1 else "none"
 
 
-GRANITE = replace(
-    LLAMA,
-    name="granite",
-    model_types=("granite",),
-    stacks=(replace(LLAMA.stacks[0], attentions=(replace(_LLAMA, order=_granite_order),)),),
+GRANITE = _like_llama("granite", replace(_DECODER, attentions=(replace(_LLAMA, order=_granite_order),)))
+ARCEE = _like_llama(
+    "arcee", replace(_DECODER, feed_forward=FeedForwardLayout(("mlp.up_proj",), "mlp.down_proj", "intermediate_size"))
 )
-
-ARCEE = replace(
-    LLAMA,
-    name="arcee",
-    model_types=("arcee",),
-    stacks=(
-        replace(
-            LLAMA.stacks[0],
-            feed_forward=FeedForwardLayout(("mlp.up_proj",), "mlp.down_proj", "intermediate_size"),
-        ),
-    ),
+STARCODER2 = _like_llama(
+    "starcoder2", replace(_DECODER, feed_forward=FeedForwardLayout(("mlp.c_fc",), "mlp.c_proj", "intermediate_size"))
 )
-
-STARCODER2 = replace(
-    LLAMA,
-    name="starcoder2",
-    model_types=("starcoder2",),
-    stacks=(
-        replace(
-            LLAMA.stacks[0],
-            feed_forward=FeedForwardLayout(("mlp.c_fc",), "mlp.c_proj", "intermediate_size"),
-        ),
-    ),
-)
-
 GPT_OSS = replace(
     LLAMA,
     name="gpt_oss",
